@@ -1,0 +1,39 @@
+"""How much of an upload is read before it is refused. Knows nothing of formats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+MIB = 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Upper bounds for one document; all are ours, each is said in the message when it is exceeded.
+
+    max_markup_bytes bounds what is handed to a tree builder (an HTML page, one XML part of a .docx), whose tree takes
+    some thirty times the memory of its source; max_seconds bounds the reading of one PDF.
+    """
+
+    max_bytes: int = 20 * MIB
+    max_pages: int = 500
+    max_characters: int = 2_000_000
+    max_unzipped_bytes: int = 100 * MIB
+    max_markup_bytes: int = 10 * MIB
+    max_zip_entries: int = 5_000
+    max_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse limits that would refuse everything."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value <= 0:
+                raise ValueError(f"{field.name} must be above 0, got {value}")
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def megabytes(num_bytes: int) -> str:
+    """Write a size for a sentence: '20 MB', '1.5 MB', '0.2 MB' (binary megabytes, as file managers count)."""
+    return f"{max(num_bytes / MIB, 0.1):.1f}".removesuffix(".0") + " MB"
