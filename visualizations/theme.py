@@ -1,0 +1,107 @@
+"""What colours and text look like in every figure and widget; a colour means one thing wherever it appears.
+
+Hues are from the Okabe–Ito and Paul Tol sets, chosen to stay apart under deuteranopia and protanopia.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from cacheblend.trace import Lane, Mode, SegmentKind
+
+RECOMPUTED = "#d55e00"
+REUSED = "#56b4e9"
+LOADING = "#cc79a7"
+PLACING = "#7b5fc0"
+QUESTION = "#8a8f98"  # suffix: the question and what follows it
+PREFIX = "#b4b8bf"
+
+MODE_COLOURS = {Mode.FULL: "#0072b2", Mode.REUSE: "#e69f00", Mode.BLEND: "#009e73"}
+MODE_LABELS = {Mode.FULL: "full recompute", Mode.REUSE: "full reuse", Mode.BLEND: "blend"}
+LANE_COLOURS = {
+    Lane.PRECOMPUTE: "#999933",
+    Lane.LOOKUP: "#1f7f74",
+    Lane.LOAD: LOADING,
+    Lane.PLACE: PLACING,
+    Lane.COMPUTE: RECOMPUTED,
+    Lane.FIRST_TOKEN: "#4477aa",
+    Lane.DECODE: QUESTION,
+}
+CHUNK_COLOURS = (
+    "#4477aa",
+    "#ddaa33",
+    "#117733",
+    "#ee8866",
+    "#7b5fc0",
+    "#44bb99",
+    "#aa4466",
+    "#99bb44",
+    "#006699",
+    "#ffaabb",
+    "#997700",
+    "#77aadd",
+)
+
+SEQUENTIAL = (
+    "#00224e",
+    "#123570",
+    "#3b496c",
+    "#575d6d",
+    "#707173",
+    "#8a8678",
+    "#a59c74",
+    "#c3b369",
+    "#e1cc55",
+    "#fee838",
+)  # cividis
+DIVERGING = ("#2d004b", "#542788", "#8073ac", "#b2abd2", "#f7f7f7", "#fdb863", "#e08214", "#b35806", "#7f3b08")  # PuOr
+PLOTLY_SEQUENTIAL = [[i / (len(SEQUENTIAL) - 1), colour] for i, colour in enumerate(SEQUENTIAL)]
+PLOTLY_DIVERGING = [[i / (len(DIVERGING) - 1), colour] for i, colour in enumerate(DIVERGING)]
+
+GRID = "rgba(128,128,128,0.25)"
+FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
+CSS_FILE = Path(__file__).with_name("theme.css")
+
+
+def css() -> str:
+    """The rules that let figures follow the page's light or dark text colour, for the page's stylesheet."""
+    return CSS_FILE.read_text(encoding="utf-8")
+
+
+def segment_colour(kind: SegmentKind, chunk: int) -> str:
+    """Colour of a stretch of the prompt; `chunk` counts chunks from 0, and colours return after twelve."""
+    if kind is SegmentKind.CHUNK:
+        return CHUNK_COLOURS[chunk % len(CHUNK_COLOURS)]
+    return PREFIX if kind is SegmentKind.PREFIX else QUESTION
+
+
+def figure(title: str, *, height: int, x: str, y: str) -> go.Figure:
+    """An empty figure in the house's look: transparent, of explicit height, with a title and units on its axes."""
+    made = go.Figure()
+    axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True}
+    made.update_layout(
+        title={"text": title, "x": 0, "xanchor": "left", "y": 0.98, "yanchor": "top", "font": {"size": 15}},
+        height=height,
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": FONT, "size": 12, "color": "#777777"},
+        margin={"l": 64, "r": 24, "t": 72, "b": 48},
+        hoverlabel={"font": {"family": FONT}},
+        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "xanchor": "left"},
+        uirevision="keep",
+        xaxis={**axis, "title": {"text": x}},
+        yaxis={**axis, "title": {"text": y}},
+    )
+    return made
+
+
+def empty_figure(title: str, *, height: int, why: str) -> go.Figure:
+    """A figure that says it has nothing to show, and why."""
+    made = figure(title, height=height, x="", y="")
+    made.update_xaxes(visible=False)
+    made.update_yaxes(visible=False)
+    made.add_annotation(text=why, showarrow=False, x=0.5, y=0.5, xref="paper", yref="paper", font={"size": 13})
+    return made

@@ -1,0 +1,99 @@
+"""The runs' spans as lanes, to scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from cacheblend.trace import Lane, Mode, Span, Trace
+from visualizations import theme
+
+LANE_HEIGHT = 24
+GROUP_GAP = 62
+
+
+def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False, own_axes: bool = False) -> go.Figure:
+    """One group of lanes per mode. All groups share one time axis, unless `own_axes` zooms each to its own run.
+
+    until_first_token leaves decoding out. Hovering a span says its name, layer, milliseconds, and measured or emulated.
+    """
+    shown = sorted((t for t in traces if t.spans), key=lambda t: list(Mode).index(t.mode))
+    if not shown:
+        return theme.empty_figure("Timeline", height=260, why="No run has been timed yet.")
+    spans = {t.mode: [s for s in t.spans if not (until_first_token and s.lane is Lane.DECODE)] for t in shown}
+    lanes = [[lane for lane in Lane if any(s.lane is lane for s in spans[t.mode])] for t in shown]
+    height = 110 + sum(LANE_HEIGHT * len(group) + GROUP_GAP for group in lanes)
+    base = theme.figure(_title(shown, own_axes), height=height, x="", y="")
+    figure = make_subplots(
+        rows=len(shown),
+        cols=1,
+        shared_xaxes=not own_axes,
+        row_heights=[len(group) + 0.5 for group in lanes],
+        vertical_spacing=min(GROUP_GAP / height, 0.8 / len(shown)),
+        subplot_titles=[_subtitle(t) for t in shown],
+    ).update_layout(base.layout)
+    for row, (trace, group) in enumerate(zip(shown, lanes, strict=True), start=1):
+        for lane in group:
+            for is_emulated, part in groupby(
+                sorted((s for s in spans[trace.mode] if s.lane is lane), key=lambda s: s.emulated),
+                key=lambda s: s.emulated,
+            ):
+                figure.add_trace(_bars(lane, list(part), is_emulated=is_emulated), row=row, col=1)
+    _style(figure, len(shown))
+    return figure
+
+
+def _bars(lane: Lane, spans: list[Span], *, is_emulated: bool) -> go.Bar:
+    source = "emulated" if is_emulated else "measured"
+    hover = f"%{{customdata}}<br>%{{x:.3f}} ms from %{{base:.3f}} ms<br>{lane.value}, {source}<extra></extra>"
+    return go.Bar(
+        orientation="h",
+        base=np.array([s.start_ms for s in spans]),
+        x=np.array([s.duration_ms for s in spans]),
+        y=[lane.value] * len(spans),
+        customdata=[_hover_name(s) for s in spans],
+        marker={
+            "color": theme.LANE_COLOURS[lane],
+            "line": {"width": 0},
+            "pattern": {"shape": "/" if is_emulated else ""},
+        },
+        hovertemplate=hover,
+        showlegend=False,
+    )
+
+
+def _hover_name(span: Span) -> str:
+    name = escape(span.name)  # Plotly would read markup in it
+    return name if span.layer is None else f"{name} (layer {span.layer})"
+
+
+def _style(figure: go.Figure, rows: int) -> None:
+    axis = {"gridcolor": theme.GRID, "zerolinecolor": theme.GRID, "rangemode": "tozero", "showticklabels": True}
+    figure.update_layout(barmode="overlay", bargap=0.25)
+    figure.update_xaxes(**axis, ticksuffix=" ms")
+    figure.update_xaxes(title_text="milliseconds from the start of the run", row=rows, col=1)
+    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, title_text="")
+    figure.update_annotations(x=0, xanchor="left", font_size=13)
+
+
+def _title(traces: Sequence[Trace], own_axes: bool) -> str:
+    fastest, slowest = (pick(traces, key=lambda t: t.ttft_ms) for pick in (min, max))
+    scale = "each mode on its own time axis" if own_axes else "one time axis"
+    is_emulated = any(s.emulated for t in traces for s in t.spans)
+    kind = "hatched spans emulated" if is_emulated else "all spans measured"
+    if fastest is slowest:
+        return f"First token after {fastest.ttft_ms:,.1f} ms ({kind})"
+    names = theme.MODE_LABELS
+    ratio = slowest.ttft_ms / fastest.ttft_ms
+    return f"{names[fastest.mode].capitalize()} is {ratio:.1f} × sooner than {names[slowest.mode]} ({scale}, {kind})"
+
+
+def _subtitle(trace: Trace) -> str:
+    warmth = "warm" if trace.is_warm else "cold"
+    state = "" if trace.mode is Mode.FULL else f", {warmth} cache"
+    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · first token after {trace.ttft_ms:,.1f} ms{state}"

@@ -1,0 +1,56 @@
+"""Where the time to first token goes, mode by mode."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from cacheblend.trace import Comparison, Lane, Mode, Trace
+from visualizations import theme
+
+HEIGHT = 300
+
+
+def ttft_figure(comparison: Comparison) -> go.Figure:
+    """Stacked parts of TTFT per mode in milliseconds, the speed-up over full written beside each bar."""
+    traces = sorted(comparison.traces, key=lambda t: list(Mode).index(t.mode))
+    if not traces:
+        return theme.empty_figure("Time to first token", height=HEIGHT, why="No mode has run yet.")
+    figure = theme.figure(_title(comparison), height=HEIGHT, x="milliseconds", y="")
+    names = [theme.MODE_LABELS[t.mode] for t in traces]
+    for lane in (lane for lane in Lane if any(lane in t.ttft_parts for t in traces)):
+        figure.add_bar(
+            orientation="h",
+            name=lane.value,
+            y=names,
+            x=[t.ttft_parts.get(lane, 0.0) for t in traces],
+            marker_color=theme.LANE_COLOURS[lane],
+            hovertemplate="%{y}, " + lane.value + ": %{x:.2f} ms<extra></extra>",
+        )
+    for trace, name in zip(traces, names, strict=True):
+        figure.add_annotation(
+            x=sum(trace.ttft_parts.values()),
+            y=name,
+            text=_label(comparison, trace),
+            showarrow=False,
+            xanchor="left",
+            xshift=6,
+        )
+    longest = max(sum(t.ttft_parts.values()) for t in traces)
+    figure.update_layout(barmode="stack", bargap=0.35, legend_traceorder="normal")
+    figure.update_xaxes(range=[0, longest * 1.25])
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    return figure
+
+
+def _title(comparison: Comparison) -> str:
+    speedup = comparison.speedup(Mode.BLEND)
+    if speedup is None:
+        return "Time to first token, and where it goes"
+    verb = f"{speedup:.1f} × sooner" if speedup >= 1 else f"{1 / speedup:.1f} × later"
+    return f"Blend answers {verb} than full recompute"
+
+
+def _label(comparison: Comparison, trace: Trace) -> str:
+    text = f"{trace.ttft_ms:,.1f} ms"
+    speedup = comparison.speedup(trace.mode)
+    return text if trace.mode is Mode.FULL or speedup is None else f"{text} · {speedup:.1f} ×"
