@@ -30,6 +30,10 @@ class PlainTokenizer:
         self._tokenizer.encode_special_tokens = True
         self._control_ids = frozenset(token["id"] for token in fields["added_tokens"] if token["special"])
 
+    def count(self, text: str) -> int:
+        """Return the number of ids of a text."""
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids of a text, nothing added; raise ValueError if the tokenizer cannot avoid a control token."""
         ids = tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -8,7 +8,7 @@ from typing import Any
 
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
-from cacheblend.documents.document import Document, DocumentKind
+from cacheblend.documents.document import Document, DocumentError, DocumentKind
 from cacheblend.documents.plain import PlainTokenizer
 
 SEPARATOR = "\n\n"  # ends every chunk, so that chunks put one after the other read as text
@@ -37,7 +37,8 @@ class Chunk:
 def split(document: Document, tokenizer: Any, chunk_tokens: int = DEFAULT_CHUNK_TOKENS) -> list[Chunk]:
     """Cut a document into chunks, in order, of at most `chunk_tokens` tokens of a transformers fast tokenizer.
 
-    Only white space between chunks is lost. Text that spells a control token is tokenised as text.
+    Only white space between chunks is lost. Text that spells a control token is tokenised as text. Raises DocumentError
+    naming the document where the tokenizer cannot do that.
     """
     if chunk_tokens < MIN_CHUNK_TOKENS:
         raise ValueError(f"chunk_tokens must be at least {MIN_CHUNK_TOKENS}, got {chunk_tokens}")
@@ -55,11 +56,14 @@ def plain_tokenizer(tokenizer: Any) -> PlainTokenizer:
 def _splitter(kind: DocumentKind, plain: PlainTokenizer, chunk_tokens: int) -> MarkdownSplitter | TextSplitter:
     # A callback, as the splitter's own tokenizer support would count control tokens and leave out the separator.
     splitter = MarkdownSplitter if kind is DocumentKind.MARKDOWN else TextSplitter
-    return splitter.from_callback(lambda text: len(plain.encode(text + SEPARATOR)), chunk_tokens)
+    return splitter.from_callback(lambda text: plain.count(text + SEPARATOR), chunk_tokens)
 
 
 def _chunk(document: str, index: int, text: str, plain: PlainTokenizer, chunk_tokens: int) -> Chunk:
-    ids = plain.encode(text)
-    if len(ids) > chunk_tokens:
-        raise ValueError(f"a character of {document} takes {len(ids)} tokens; raise chunk_tokens above {chunk_tokens}")
+    try:
+        ids = plain.encode(text)
+    except ValueError as error:
+        raise DocumentError(f"{document} cannot be used: {error}.") from error
+    if len(ids) > chunk_tokens:  # the splitter cuts no finer than between characters
+        raise DocumentError(f"{document} has a character of {len(ids)} tokens: make chunks longer than {chunk_tokens}.")
     return Chunk(document, index, text, ids)
