@@ -54,9 +54,8 @@ class Index:
         rows = [row for row, chunk in enumerate(self._chunks) if chunk.document == document]
         if self._faiss is None or not rows:
             raise KeyError(document)
-        self._faiss.remove_ids(
-            faiss.IDSelectorBatch(np.asarray(rows, dtype=np.int64))
-        )  # the rows behind move up, as in the list
+        # FAISS moves up the rows behind those it removes, as the list does.
+        self._faiss.remove_ids(faiss.IDSelectorBatch(np.asarray(rows, dtype=np.int64)))
         self._chunks = [chunk for chunk in self._chunks if chunk.document != document]
 
     def search(self, question: str, k: int) -> list[Hit]:
