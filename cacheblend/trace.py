@@ -7,7 +7,7 @@ Numpy and the standard library only: this module knows nothing of torch, models,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 

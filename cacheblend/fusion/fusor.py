@@ -1,0 +1,128 @@
+"""Prefilling a prompt on cached chunk KV: the layer loop this project exists for (paper, Algorithm 1 and section 4.3).
+
+Knows nothing of text, disks or streams: it sees token ids, a LayerSource and a SelectionPolicy.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import torch
+
+from cacheblend import cancel as cancelling
+from cacheblend.fusion.attention import attend
+from cacheblend.fusion.deviation import kv_deviation
+from cacheblend.fusion.extend import KVCache
+from cacheblend.fusion.policies import SelectionPolicy, SelectionView
+from cacheblend.fusion.source import LayerSource
+from cacheblend.fusion.spans import SpanRecorder
+from cacheblend.kv import LayerKV
+from cacheblend.models.layerwise import LayerwiseModel
+from cacheblend.prompt import PromptPlan
+from cacheblend.trace import Deviation, Lane
+
+
+class WriteBack(StrEnum):
+    """Which fresh KV replaces cached KV where rows are dropped."""
+
+    PROJECTED = "projected"  # every row projected at that layer (the authors' code)
+    KEPT = "kept"  # only the rows that go on (LMCache)
+
+
+class LayerObserver(Protocol):
+    """Called once a layer in a recording pass; a timed pass has none."""
+
+    def layer(
+        self,
+        index: int,
+        hidden: torch.Tensor,
+        projected: torch.Tensor,
+        kept: torch.Tensor,
+        deviation: torch.Tensor | None,
+    ) -> None:
+        """hidden (rows, d_model) entered the layer at positions `projected`; positions `kept` went on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """What a fuse leaves: the prompt's KV, its next-token logits (vocab,), and the context rows kept per layer."""
+
+    cache: KVCache
+    logits: torch.Tensor
+    kept_per_layer: tuple[int, ...]
+
+
+@torch.inference_mode()
+def fuse(
+    model: LayerwiseModel,
+    plan: PromptPlan,
+    source: LayerSource,
+    policy: SelectionPolicy,
+    *,
+    capacity: int | None = None,
+    deviation: Deviation = Deviation.VALUE,
+    write_back: WriteBack = WriteBack.PROJECTED,
+    spans: SpanRecorder | None = None,
+    observer: LayerObserver | None = None,
+    cancel: threading.Event | None = None,
+) -> Fused:
+    """Prefill `plan` with cached KV from `source`, computing only the rows that `policy` keeps.
+
+    A recomputed row at position p sees tokens 0…p in their mixed KV, never a later one. capacity: what the source's
+    buffers hold, at least the prompt.
+    """
+    spans = spans or SpanRecorder(model.device)
+    num_tokens = plan.num_tokens
+    rotary = model.rotary(torch.arange(num_tokens, device=model.device))
+    rows = policy.start(plan).to(model.device)
+    hidden = model.embed(torch.tensor(plan.token_ids, device=model.device)[rows])
+    layers: list[LayerKV] = []
+    counts: list[int] = []
+    for layer in range(model.num_layers):
+        cancelling.check(cancel)
+        with spans.span(Lane.LOAD, f"load layer {layer}", layer):
+            buffers = source.layer(layer)
+        cached = buffers.first(num_tokens)
+        with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
+            q, k, v = model.qkv(layer, hidden)
+            kept, measured = _select(policy, deviation, layer, model.num_layers, plan, rows, LayerKV(k, v), cached)
+            written = slice(None) if kept is None or write_back is WriteBack.PROJECTED else kept
+            cached.write(rows[written], k[written], v[written])
+        if observer is not None:
+            observer.layer(layer, hidden, rows, rows if kept is None else rows[kept], measured)
+        if kept is not None:
+            rows, hidden, q = rows[kept], hidden[kept], q[kept]
+        with spans.span(Lane.PLACE, f"place layer {layer}", layer):
+            model.rotate_(layer, cached.keys, rotary)
+        with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
+            queries = model.rotate_(layer, q, rotary.at(rows))
+            hidden = model.finish_layer(layer, hidden, attend(queries, cached.keys, cached.values, rows, model.scale))
+        layers.append(buffers)
+        counts.append(len(rows) - (num_tokens - plan.context_tokens))
+    with spans.span(Lane.FIRST_TOKEN, "first token"):
+        logits = model.logits(hidden[-1:])[0]
+    cache = KVCache(model, capacity or num_tokens, layers, num_tokens)
+    return Fused(cache, logits, tuple(counts))
+
+
+def _select(
+    policy: SelectionPolicy,
+    kind: Deviation,
+    layer: int,
+    num_layers: int,
+    plan: PromptPlan,
+    rows: torch.Tensor,
+    fresh: LayerKV,
+    cached: LayerKV,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Indices of the rows that go on and the deviation measured; (None, None) where the policy does not narrow."""
+    if not policy.selects_at(layer):
+        return None, None
+    pinned = rows >= plan.context_tokens
+    deviation = kv_deviation(fresh, LayerKV(cached.keys[rows], cached.values[rows]), kind).masked_fill(pinned, 0.0)
+    view = SelectionView(layer, num_layers, rows, deviation, pinned, plan)
+    return policy.select(view), deviation

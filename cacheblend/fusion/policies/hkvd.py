@@ -1,0 +1,68 @@
+"""CacheBlend's own selection: the rows of highest KV deviation (HKVD).
+
+Layer 0 never deviates, because its K and V depend on token and position alone; selection begins at layer index 1, where
+K and V are projected for all rows before any is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from cacheblend.fusion.policies.base import SelectionView, suffix_rows
+from cacheblend.prompt import PromptPlan
+from cacheblend.trace import Selector
+
+CHECK_LAYER = 1  # the authors' code and LMCache select here
+SPREAD = 0.35  # ours: the paper prints no schedule; shares fall from 1.35 r to 0.65 r
+
+
+@dataclass(frozen=True, slots=True)
+class HKVD:
+    """Recompute a share of the context's tokens, those that deviate most (CacheBlend, EuroSys'25, section 4.3).
+
+    ratio: share of context tokens, 15 % in the paper; selector SINGLE chooses once, at layer 1 (released code,
+    LMCache); GRADUAL narrows from layer to layer, and its shares have that mean over the layers after the first (paper).
+    """
+
+    ratio: float = 0.15
+    selector: Selector = Selector.SINGLE
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ratio <= 1:
+            raise ValueError(f"ratio must be in [0, 1], got {self.ratio}")
+
+    def start(self, plan: PromptPlan) -> torch.Tensor:
+        """All rows, unless nothing is to be recomputed."""
+        return torch.arange(plan.num_tokens) if self.ratio > 0 else suffix_rows(plan)
+
+    def selects_at(self, layer: int) -> bool:
+        """At the check layer, and in every later one when gradual; ratios 0 and 1 have nothing to choose."""
+        if self.ratio in (0, 1):
+            return False
+        return layer == CHECK_LAYER or (layer > CHECK_LAYER and self.selector is Selector.GRADUAL)
+
+    def select(self, view: SelectionView) -> torch.Tensor:
+        """The budgeted number of context rows with the largest deviation, and every pinned row."""
+        budget = self.budget(view.layer, view.num_layers, view.plan.context_tokens)
+        score = view.deviation.masked_fill(view.pinned, torch.inf)
+        keep = min(budget + int(view.pinned.sum()), len(view.rows))
+        return score.topk(keep).indices.sort().values
+
+    def budget(self, layer: int, num_layers: int, context_tokens: int) -> int:
+        """Context rows kept at one layer."""
+        if self.selector is Selector.SINGLE:
+            return round(self.ratio * context_tokens)
+        return round(gradual_shares(self.ratio, num_layers)[layer] * context_tokens)
+
+
+def gradual_shares(ratio: float, num_layers: int) -> list[float]:
+    """Share kept at each layer: 1 at layer 0, then falling linearly, mean over layers 1… equal to the ratio.
+
+    The spread shrinks near ratio 1, so that no share exceeds 1 and the mean stays exact.
+    """
+    later = num_layers - 1
+    spread = min(SPREAD, (1 - ratio) / ratio) if ratio > 0 else 0.0
+    steps = [1 - 2 * i / (later - 1) if later > 1 else 0.0 for i in range(later)]
+    return [1.0, *(ratio * (1 + spread * step) for step in steps)]

@@ -1,0 +1,1 @@
+"""Language models: where weights come from, and running a decoder layer by layer."""

@@ -1,0 +1,152 @@
+"""Question and chunks → the prompt as token ids in segments: prefix · chunks · suffix.
+
+Respects the model's chat template. Chunks and question are tokenised alone and as plain text: ids are never merged
+across borders, and text that spells a control token stays text. Knows nothing of KV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cacheblend.trace import Segment, SegmentKind
+
+INSTRUCTION = "Answer the question from the passages. Answer with a few words."
+PASSAGES = "Passages:\n\n"
+QUESTION = "Question: {question}\nAnswer:"
+# Stand where the passages and the question go while the template is rendered; no template or user writes them.
+_PASSAGES_HERE, _QUESTION_HERE = "\ue000passages\ue000", "\ue000question\ue000"
+
+
+class PromptTooLongError(ValueError):
+    """The prompt exceeds the model's context; the message says which chunks to drop."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPlan:
+    """Token ids of a whole prompt and the segments they fall into, in order and without gaps."""
+
+    token_ids: tuple[int, ...]
+    segments: tuple[Segment, ...]
+
+    def __post_init__(self) -> None:
+        borders = [0, *(s.stop for s in self.segments)]
+        if [s.start for s in self.segments] != borders[:-1] or borders[-1] != len(self.token_ids):
+            raise ValueError("segments must cover the prompt in order and without gaps")
+        if not self.segments or self.segments[-1].kind is not SegmentKind.SUFFIX or not self.segments[-1].num_tokens:
+            raise ValueError("the prompt must end with a suffix of at least one token: it is never reused")
+
+    @classmethod
+    def of(
+        cls,
+        prefix: Sequence[int],
+        chunks: Sequence[Sequence[int]],
+        suffix: Sequence[int],
+        sources: Sequence[tuple[str, float | None]] | None = None,
+    ) -> PromptPlan:
+        """Lay token ids out as prefix, chunks and suffix; empty stretches get no segment. sources: (name, score)."""
+        names = sources if sources is not None else [(f"chunk {i + 1}", None) for i in range(len(chunks))]
+        parts: list[tuple[SegmentKind, Sequence[int], str, float | None]] = [(SegmentKind.PREFIX, prefix, "", None)]
+        parts += [(SegmentKind.CHUNK, ids, *name) for ids, name in zip(chunks, names, strict=True)]
+        parts += [(SegmentKind.SUFFIX, suffix, "", None)]
+        segments: list[Segment] = []
+        token_ids: list[int] = []
+        for kind, ids, source, score in parts:
+            if ids:
+                start, stop = len(token_ids), len(token_ids) + len(ids)
+                segments.append(Segment(kind=kind, start=start, stop=stop, source=source, score=score))
+                token_ids += ids
+        return cls(tuple(token_ids), tuple(segments))
+
+    @property
+    def num_tokens(self) -> int:
+        """Length of the whole prompt."""
+        return len(self.token_ids)
+
+    @property
+    def context(self) -> tuple[Segment, ...]:
+        """The segments that can be reused: prefix and chunks."""
+        return self.segments[:-1]
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens in front of the suffix."""
+        return self.segments[-1].start
+
+    def ids(self, segment: Segment) -> tuple[int, ...]:
+        """Token ids of one segment."""
+        return self.token_ids[segment.start : segment.stop]
+
+    def visible_from(self) -> np.ndarray:
+        """int64 (tokens,): the first position a row saw when its segment was prefilled alone; 0 for suffix rows."""
+        starts = np.zeros(self.num_tokens, dtype=np.int64)
+        for segment in self.context:
+            starts[segment.start : segment.stop] = segment.start
+        return starts
+
+
+class PromptBuilder:
+    """Builds plans for one tokenizer; the prefix and the frame of the suffix are the same for every question."""
+
+    def __init__(self, tokenizer: Any, instruction: str = INSTRUCTION) -> None:
+        self.tokenizer = tokenizer
+        rendered = self._render(instruction)
+        head, rest = rendered.split(_PASSAGES_HERE)
+        middle, tail = rest.split(_QUESTION_HERE)
+        self.prefix = tuple(self._ids(head))
+        self._before_question, self._after_question = self._ids(middle), self._ids(tail)
+
+    def suffix(self, question: str) -> list[int]:
+        """Token ids of the question in its frame; the question itself is plain text."""
+        question_ids = self.tokenizer(question.strip(), add_special_tokens=False, split_special_tokens=True)[
+            "input_ids"
+        ]
+        return [*self._before_question, *question_ids, *self._after_question]
+
+    def plan(
+        self,
+        question: str,
+        chunks: Sequence[Sequence[int]],
+        sources: Sequence[tuple[str, float | None]],
+        limit: int,
+    ) -> PromptPlan:
+        """Lay out a question behind its chunks. PromptTooLongError if more than `limit` tokens result."""
+        if not question.strip():
+            raise ValueError("The question is empty: type one.")
+        plan = PromptPlan.of(self.prefix, chunks, self.suffix(question), sources)
+        if plan.num_tokens > limit:
+            raise PromptTooLongError(_what_to_drop(plan, limit))
+        return plan
+
+    def _render(self, instruction: str) -> str:
+        content = f"{PASSAGES}{_PASSAGES_HERE}{QUESTION.format(question=_QUESTION_HERE)}"
+        if not getattr(self.tokenizer, "chat_template", None):
+            bos = self.tokenizer.bos_token if getattr(self.tokenizer, "add_bos_token", False) else ""
+            return f"{bos or ''}{instruction}\n\n{content}"
+        messages = [{"role": "system", "content": instruction}, {"role": "user", "content": content}]
+        rendered: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return rendered
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+
+def _what_to_drop(plan: PromptPlan, limit: int) -> str:
+    """Name the lowest-scored chunks whose removal makes the prompt fit."""
+    excess = plan.num_tokens - limit
+    chunks = [s for s in plan.segments if s.kind is SegmentKind.CHUNK]
+    dropped: list[str] = []
+    for segment in sorted(chunks, key=lambda s: s.score or 0.0):
+        if excess <= 0:
+            break
+        dropped.append(f"“{segment.source}” ({segment.num_tokens} tokens)")
+        excess -= segment.num_tokens
+    advice = f"drop {', '.join(dropped)}" if excess <= 0 else "shorten the question"
+    return (
+        f"The prompt has {plan.num_tokens} tokens and the model takes {limit}: {advice}, "
+        f"or lower the number of retrieved chunks to {len(chunks) - len(dropped)}."
+    )
