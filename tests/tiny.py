@@ -70,7 +70,7 @@ def tiny(name: str, seed: int = 0):
     """A random model of that family in eval mode; weights scaled up so that attention is far from uniform."""
     model_class, config_class, extra = MODELS[name]
     torch.manual_seed(seed)
-    config = config_class(**{**SIZES, **extra}, initializer_range=0.25)
+    config = config_class(**{**SIZES, **extra}, initializer_range=0.15)
     model = model_class._from_config(config, attn_implementation="sdpa", dtype=torch.float32).eval()
     for parameter in model.parameters():
         parameter.requires_grad_(False)

@@ -15,8 +15,8 @@ from cacheblend.documents.text import decode, guess_warning
 
 _UNSEEN = re.compile("script|style|nav|noscript|template|iframe|object|embed|svg|canvas|head|select|button")
 _BLOCKS = re.compile(
-    "address|article|aside|blockquote|body|center|d[dlt]|details|div|fieldset|figcaption|figure|footer|form|h[1-6]"
-    "|header|hr|html|li|main|ol|p|pre|section|summary|table|tr|ul"
+    "address|article|aside|blockquote|body|center|dl|details|div|fieldset|figcaption|figure|footer|form|h[1-6]"
+    "|header|hr|html|main|ol|p|pre|section|summary|table|ul"
 )
 _HIDING_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _BREAK = "\n"
@@ -63,12 +63,11 @@ def _inside(tag: Tag) -> list[Tag | NavigableString | str]:
     children: list[Tag | NavigableString | str] = [
         child for child in tag.contents if isinstance(child, Tag | NavigableString)
     ]
-    if tag.name == "br":
-        return [_BREAK, *children]
     if tag.name in ("td", "th"):
         return [*children, " | "] if tag.find_next_sibling(("td", "th")) else children
-    between = _BREAK if tag.name in ("tr", "li", "dt", "dd") else 2 * _BREAK
-    return [between, *children, between] if _BLOCKS.fullmatch(tag.name) else children
+    if tag.name in ("br", "tr", "li", "dt", "dd"):
+        return [_BREAK, *children]
+    return [2 * _BREAK, *children, 2 * _BREAK] if _BLOCKS.fullmatch(tag.name) else children
 
 
 def _is_unseen(tag: Tag) -> bool:

@@ -19,8 +19,8 @@ def attend(
 ) -> torch.Tensor:
     """Row i sees tokens 0…positions[i].
 
-    queries: (rows, heads, head_dim), positions: (rows,) ascending; keys, values: (tokens, kv_heads, head_dim), both
-    placed. Returns (rows, heads * head_dim).
+    queries: (rows, heads, head_dim), positions: (rows,) ascending, on the CPU, so that shapes are known without
+    asking the device; keys, values: (tokens, kv_heads, head_dim), both placed. Returns (rows, heads * head_dim).
     """
     num_rows = queries.shape[0]
     if num_rows == 1:
@@ -59,8 +59,9 @@ def _block(
     visible_tokens = int(positions[-1]) + 1
     kv_heads = keys.shape[1]
     group = heads // kv_heads
-    tokens = torch.arange(visible_tokens, device=positions.device)
-    mask = (tokens <= positions[:, None]).repeat_interleave(group, dim=0)
+    tokens = torch.arange(visible_tokens, device=queries.device)
+    seen_by = positions.to(queries.device).repeat_interleave(group)
+    mask = tokens <= seen_by[:, None]
     # Rows of one KV head's group side by side: keys are read once per group, and blocks are long enough to run well.
     grouped = queries.view(num_rows, kv_heads, group, head_dim).transpose(0, 1).reshape(1, kv_heads, -1, head_dim)
     out = scaled_dot_product_attention(

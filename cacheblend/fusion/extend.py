@@ -69,8 +69,8 @@ def extend(
     """
     spans = spans or SpanRecorder(model.device)
     start, stop = cache.num_tokens, cache.num_tokens + token_ids.shape[0]
-    positions = torch.arange(start, stop, device=model.device)
-    rotary = model.rotary(positions)
+    positions = torch.arange(start, stop)
+    rotary = model.rotary(positions.to(model.device))
     hidden = model.embed(token_ids)
     for layer in range(model.num_layers):
         cancelling.check(cancel)
@@ -97,8 +97,8 @@ def prefill_chunk(
     """
     front = 0 if recipe is None else recipe.shape[0]
     ids = token_ids if recipe is None else torch.cat((recipe, token_ids))
-    positions = torch.arange(ids.shape[0], device=model.device)
-    rotary = model.rotary(positions)
+    positions = torch.arange(ids.shape[0])
+    rotary = model.rotary(positions.to(model.device))
     hidden = model.embed(ids)
     layers = []
     for layer in range(model.num_layers):
