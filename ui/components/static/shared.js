@@ -45,11 +45,10 @@ function lookupTable(colours, kind, gamma) {
 }
 
 function number(value) {
-  if (value === null || Number.isNaN(value)) return "none";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 100 || size < 0.001) return size >= 100 ? value.toFixed(0) : value.toExponential(1);
-  return String(Number(value.toPrecision(3)));
+  const text = size < 0.001 ? size.toExponential(1) : String(Number(size.toPrecision(3)));
+  return value < 0 ? `−${text}` : text;
 }
 
 function cellAt(edges, place) {
