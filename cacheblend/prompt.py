@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cacheblend.documents.plain import PlainTokenizer
 from cacheblend.trace import Segment, SegmentKind
 
 INSTRUCTION = "Answer the question from the passages. Answer with a few words."
@@ -93,6 +94,7 @@ class PromptBuilder:
 
     def __init__(self, tokenizer: Any, instruction: str = INSTRUCTION) -> None:
         self.tokenizer = tokenizer
+        self._plain = PlainTokenizer(tokenizer)
         rendered = self._render(instruction)
         head, rest = rendered.split(_PASSAGES_HERE)
         middle, tail = rest.split(_QUESTION_HERE)
@@ -101,10 +103,7 @@ class PromptBuilder:
 
     def suffix(self, question: str) -> list[int]:
         """Token ids of the question in its frame; the question itself is plain text."""
-        question_ids = self.tokenizer(question.strip(), add_special_tokens=False, split_special_tokens=True)[
-            "input_ids"
-        ]
-        return [*self._before_question, *question_ids, *self._after_question]
+        return [*self._before_question, *self._plain.encode(question.strip()), *self._after_question]
 
     def plan(
         self,

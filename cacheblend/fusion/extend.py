@@ -80,7 +80,8 @@ def extend(
             attended = attend(model.rotate_(layer, q, rotary), kv.keys, kv.values, positions, model.scale)
             hidden = model.finish_layer(layer, hidden, attended)
     cache.num_tokens = stop
-    return model.logits(hidden[-1:] if last_only else hidden)
+    with spans.span(Lane.FIRST_TOKEN, "first token"):
+        return model.logits(hidden[-1:] if last_only else hidden)
 
 
 @torch.inference_mode()

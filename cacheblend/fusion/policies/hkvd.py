@@ -23,7 +23,7 @@ class HKVD:
     """Recompute a share of the context's tokens, those that deviate most (CacheBlend, EuroSys'25, section 4.3).
 
     ratio: share of context tokens, 15 % in the paper; selector SINGLE chooses once, at layer 1 (released code,
-    LMCache); GRADUAL narrows from layer to layer, and its shares have that mean over the layers after the first (paper).
+    LMCache); GRADUAL narrows layer by layer, its shares having that mean over the layers after the first (paper).
     """
 
     ratio: float = 0.15
