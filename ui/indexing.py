@@ -1,0 +1,107 @@
+"""Documents in: files or a sample become chunks with caches, with progress all the way. Knows nothing of Gradio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ui import notices, words
+from ui.background import stream
+from ui.documents_list import render
+from ui.sessions import Session
+from ui.studio import Studio
+
+if TYPE_CHECKING:
+    import threading
+
+    from cacheblend.collection import AddReport, Collection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What the documents pane shows; None leaves the list as it is."""
+
+    status: str = notices.IDLE
+    documents: str | None = None
+
+
+def add_uploads(studio: Studio, session: Session, paths: Sequence[str]) -> Iterator[Listing]:
+    """Add uploaded files and delete them: their text is all that is kept."""
+    try:
+        yield from _add(studio, session, paths)
+    finally:
+        for path in paths:
+            Path(path).unlink(missing_ok=True)
+
+
+def add_sample(studio: Studio, session: Session, slug: str) -> Iterator[Listing]:
+    """Put a sample's documents in place of another sample's; the visitor's own stay."""
+    sample = studio.samples.get(slug)
+    if sample is None:
+        raise ValueError("There is no such sample collection: choose one of those shown.")
+    _remove_sample(studio, session)
+    session.sample = slug
+    yield from _add(studio, session, [str(path) for path in sample.paths])
+
+
+def remove(session: Session | None, name: str) -> Listing:
+    """Remove one document; ValueError if it is not there."""
+    if session is None or session.collection is None:
+        raise ValueError("There are no documents to remove.")
+    session.collection.remove(name)
+    return Listing(documents=render(session.collection.documents))
+
+
+def _add(studio: Studio, session: Session, paths: Sequence[str]) -> Iterator[Listing]:
+    with session.job() as cancel:
+        collection = yield from stream(lambda say: studio.collection(session, say), _said)
+        report = yield from stream(
+            lambda tell: collection.add(paths, progress=lambda *step: tell(step), cancel=cancel.is_set),
+            lambda step: Listing(status=notices.progress(f"Reading {step[2]}", step[0], step[1])),
+        )
+        listing = Listing(documents=render(collection.documents))
+        yield replace(listing, status=notices.progress("Computing the chunks' caches"))
+        num_new = yield from _precompute(studio, collection, report, cancel)
+        yield replace(listing, status=outcome(report, num_new))
+
+
+def _precompute(
+    studio: Studio, collection: Collection, report: AddReport, cancel: threading.Event
+) -> Iterator[Listing]:
+    engine = studio.engine(lambda _: None)
+    added = {info.name for info in report.added}
+    chunks = [chunk for chunk in collection.chunks if chunk.document in added]
+    return (
+        yield from stream(
+            lambda tell: engine.precompute(chunks, progress=lambda *step: tell(step), cancel=cancel),
+            lambda step: Listing(
+                status=notices.progress(f"Computing chunk caches: {step[0]} of {step[1]}", step[0], step[1])
+            ),
+        )
+    )
+
+
+def outcome(report: AddReport, num_precomputed: int) -> str:
+    """Say what was added, and a sentence for each file that was not."""
+    if not report.added:
+        return notices.failed(report.failures)
+    said = (
+        f"{words.count(len(report.added), 'document')} added, "
+        f"{words.count(sum(i.num_chunks for i in report.added), 'chunk')}, {words.count(num_precomputed, 'cache')} computed."
+    )
+    return notices.done(said) + (notices.failed(report.failures) if report.failures else "")
+
+
+def _said(sentence: str) -> Listing:
+    return Listing(status=notices.progress(sentence))
+
+
+def _remove_sample(studio: Studio, session: Session) -> None:
+    if session.sample is None or session.collection is None:
+        return
+    names = {path.name for path in studio.samples[session.sample].paths}
+    for info in session.collection.documents:
+        if info.name in names:
+            session.collection.remove(info.name)

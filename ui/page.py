@@ -1,0 +1,30 @@
+"""The whole page: header and tabs. A new tab is a file in ui/tabs and one entry here."""
+
+from __future__ import annotations
+
+import gradio as gr
+
+from ui import header
+from ui.frame import Page
+from ui.sessions import TIME_TO_LIVE_S
+from ui.studio import RECORDED, Studio
+from ui.tabs import compare
+
+TABS = (compare.build,)
+CACHE_CHECK_S, CACHE_AGE_S = 600, 3600  # downloads and uploads are deleted after an hour
+
+
+def build(studio: Studio) -> gr.Blocks:
+    """Return the page, not yet served."""
+    with gr.Blocks(title=header.NAME, analytics_enabled=False, delete_cache=(CACHE_CHECK_S, CACHE_AGE_S)) as blocks:
+        page = Page(
+            studio=studio,
+            session=gr.State(None, time_to_live=TIME_TO_LIVE_S, delete_callback=studio.sessions.close),
+            run=gr.State(RECORDED),
+            header=gr.HTML(header.render(studio), elem_id="masthead"),
+        )
+        with gr.Tabs(elem_id="tabs"):
+            for tab in TABS:
+                tab(page)
+        blocks.load(lambda: header.render(studio), None, page.header, queue=False, api_visibility="private")
+    return blocks

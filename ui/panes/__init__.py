@@ -1,0 +1,1 @@
+"""Parts of a tab: components, and the events between them."""

@@ -1,0 +1,71 @@
+"""What the page shares between visitors: one model, the samples, the recorded run; and who is visiting.
+
+The model is loaded when it is first needed; until then everything on screen comes from the recorded run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from cacheblend.trace import Comparison
+from ui.sessions import Run, Session, Sessions
+
+if TYPE_CHECKING:
+    from cacheblend.collection import Collection
+    from cacheblend.engine import Engine
+    from cacheblend.samples import Sample, SampleQuestion
+
+RECORDED = "recorded"
+
+Say = Callable[[str], None]
+
+
+class Studio:
+    """Owns the model and the visitors. `load_engine` is called once, with a function that is told what is going on."""
+
+    def __init__(
+        self,
+        load_engine: Callable[[Say], Engine],
+        samples: Sequence[Sample] = (),
+        recorded: Comparison | None = None,
+        model: str = "embedded",
+    ) -> None:
+        self.sessions = Sessions()
+        self.samples = {sample.slug: sample for sample in samples}
+        self.recorded = Run(id=RECORDED, comparison=recorded) if recorded else None
+        self.model = model
+        self._load_engine = load_engine
+        self._engine: Engine | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def loaded(self) -> Engine | None:
+        """The engine, if it has been needed already."""
+        return self._engine
+
+    def engine(self, say: Say) -> Engine:
+        """Return the engine, loading it the first time."""
+        with self._lock:
+            if self._engine is None:
+                say("Loading the language model")
+                self._engine = self._load_engine(say)
+            return self._engine
+
+    def collection(self, session: Session, say: Say) -> Collection:
+        """Return the visitor's documents; loads the models the first time, whose tokenizer sizes the chunks."""
+        engine = self.engine(say)
+        if session.collection is None:
+            say("Loading the embedding model")
+            session.collection = engine.collection()
+        return session.collection
+
+    def run(self, run_id: str) -> Run | None:
+        """Return the recorded run or a visitor's run; None if the id is unknown or forgotten."""
+        return self.recorded if run_id == RECORDED else self.sessions.find_run(run_id)
+
+    def expected(self, question: str) -> SampleQuestion | None:
+        """Return the sample question that is asked word for word, whose answer is known."""
+        questions = (known for sample in self.samples.values() for known in sample.questions)
+        return next((known for known in questions if known.question == question), None)

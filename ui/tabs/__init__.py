@@ -1,0 +1,1 @@
+"""The tabs, a file each: `build(page)` adds one to the page."""
