@@ -13,7 +13,7 @@ from cacheblend.trace import Inspection, Mode
 from visualizations import theme
 
 HEIGHT = 380
-KV_UNIT = "KV deviation of a token (relative L2 distance to full)"
+KV_UNIT = "KV deviation (relative L2 distance)"
 
 
 def deviation_cdf_figure(
@@ -31,7 +31,7 @@ def deviation_cdf_figure(
     figure = theme.figure(_cdf_title(matrix, mode), height=HEIGHT, x=KV_UNIT, y="share of context tokens")
     for i, layer in enumerate(picked):
         values, share = empirical_cdf(matrix[layer])
-        colour = sample_colorscale(theme.PLOTLY_SEQUENTIAL, [0.15 + 0.8 * i / max(1, len(picked) - 1)])[0]
+        colour = sample_colorscale(list(theme.LAYERS), [i / max(1, len(picked) - 1)])[0]
         figure.add_scatter(
             x=values.astype(np.float32),
             y=share.astype(np.float32),
@@ -90,7 +90,7 @@ def _cdf_title(matrix: np.ndarray, mode: Mode) -> str:
     if total == 0:
         return f"{name}: no token deviates from full recompute"
     held = float(top[: max(1, round(0.15 * len(top)))].sum()) / total
-    return f"{name}: the 15 % of tokens that deviate most hold {held:.0%} of the KV deviation"
+    return f"{name}: the 15 % of tokens that deviate most hold {theme.percent(held)} of the KV deviation"
 
 
 def _profile_title(means: dict[Mode, np.ndarray]) -> str:
@@ -98,4 +98,4 @@ def _profile_title(means: dict[Mode, np.ndarray]) -> str:
         return "Deviation from full recompute, layer by layer"
     change = 1 - float(means[Mode.BLEND].sum() / means[Mode.REUSE].sum())
     direction = "removes" if change >= 0 else "adds"
-    return f"Blend {direction} {abs(change):.0%} of the KV deviation that full reuse has"
+    return f"Blend {direction} {theme.percent(abs(change))} of the KV deviation that full reuse has"

@@ -23,7 +23,9 @@ def recomputed_figure(layers: Sequence[LayerRecord], *, context_tokens: int) -> 
     projected = np.array([np.count_nonzero(r.projected < context_tokens) for r in layers])
     later = kept[index > 0]
     share = (
-        f"{later.mean() / context_tokens:.0%} of {context_tokens:,} context tokens" if len(later) else "layer 0 alone"
+        f"{theme.percent(later.mean() / context_tokens)} of {context_tokens:,} context tokens"
+        if len(later)
+        else "layer 0 alone"
     )
     figure = theme.figure(f"Layers after the first compute {share}", height=HEIGHT, x="layer index", y="context tokens")
     figure.add_bar(

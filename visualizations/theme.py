@@ -6,6 +6,7 @@ Hues are from the Okabe–Ito and Paul Tol sets, chosen to stay apart under deut
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 
 import plotly.graph_objects as go
 
@@ -14,7 +15,7 @@ from cacheblend.trace import Lane, Mode, SegmentKind
 RECOMPUTED = "#d55e00"
 REUSED = "#56b4e9"
 LOADING = "#cc79a7"
-PLACING = "#7b5fc0"
+PLACING = "#8f74d8"
 QUESTION = "#8a8f98"  # suffix: the question and what follows it
 PREFIX = "#b4b8bf"
 
@@ -57,9 +58,10 @@ SEQUENTIAL = (
     "#fee838",
 )  # cividis
 DIVERGING = ("#2d004b", "#542788", "#8073ac", "#b2abd2", "#f7f7f7", "#fdb863", "#e08214", "#b35806", "#7f3b08")  # PuOr
+LAYERS = ("#4a86e8", "#8f74d8", "#c562a8", "#e0694f", "#d98a1f")  # first to last; legible on light and dark
 PLOTLY_SEQUENTIAL = [[i / (len(SEQUENTIAL) - 1), colour] for i, colour in enumerate(SEQUENTIAL)]
-PLOTLY_DIVERGING = [[i / (len(DIVERGING) - 1), colour] for i, colour in enumerate(DIVERGING)]
 
+TITLE_CHARS = 42  # what a phone's width holds: Plotly does not wrap titles itself
 GRID = "rgba(128,128,128,0.25)"
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 CSS_FILE = Path(__file__).with_name("theme.css")
@@ -81,21 +83,42 @@ def figure(title: str, *, height: int, x: str, y: str) -> go.Figure:
     """An empty figure in the house's look: transparent, of explicit height, with a title and units on its axes."""
     made = go.Figure()
     axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True}
+    lines = wrap(title, TITLE_CHARS)
+    margin = {"l": 64, "r": 24, "t": 32 + 19 * len(lines), "b": 56}
     made.update_layout(
-        title={"text": title, "x": 0, "xanchor": "left", "y": 0.98, "yanchor": "top", "font": {"size": 15}},
+        title={
+            "text": "<br>".join(lines),
+            "x": 0.012,
+            "y": 1,
+            "yanchor": "top",
+            "pad": {"t": 18},
+            "font": {"size": 14},
+        },
         height=height,
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": FONT, "size": 12, "color": "#777777"},
-        margin={"l": 64, "r": 24, "t": 72, "b": 48},
+        margin=margin,
         hoverlabel={"font": {"family": FONT}},
-        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "xanchor": "left"},
+        legend={"orientation": "h", "x": 0, "y": -66 / (height - margin["t"] - 84), "yanchor": "top"},
         uirevision="keep",
         xaxis={**axis, "title": {"text": x}},
         yaxis={**axis, "title": {"text": y}},
     )
     return made
+
+
+def percent(share: float) -> str:
+    """A share as a whole number of per cent."""
+    return f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
+
+
+def duration(ms: float) -> str:
+    """Milliseconds to three digits, in seconds from one second on."""
+    if ms >= 1000:
+        return f"{ms / 1000:.2f} s"
+    return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
 
 
 def empty_figure(title: str, *, height: int, why: str) -> go.Figure:

@@ -27,14 +27,15 @@ def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False,
         return theme.empty_figure("Timeline", height=260, why="No run has been timed yet.")
     spans = {t.mode: [s for s in t.spans if not (until_first_token and s.lane is Lane.DECODE)] for t in shown}
     lanes = [[lane for lane in Lane if any(s.lane is lane for s in spans[t.mode])] for t in shown]
-    height = 110 + sum(LANE_HEIGHT * len(group) + GROUP_GAP for group in lanes)
-    base = theme.figure(_title(shown, own_axes), height=height, x="", y="")
+    gap = GROUP_GAP if own_axes else GROUP_GAP - 20
+    height = 110 + sum(LANE_HEIGHT * len(group) + gap for group in lanes)
+    base = theme.figure(_title(shown), height=height, x="", y="")
     figure = make_subplots(
         rows=len(shown),
         cols=1,
         shared_xaxes=not own_axes,
         row_heights=[len(group) + 0.5 for group in lanes],
-        vertical_spacing=min(GROUP_GAP / height, 0.8 / len(shown)),
+        vertical_spacing=min(gap / height, 0.8 / len(shown)),
         subplot_titles=[_subtitle(t) for t in shown],
     ).update_layout(base.layout)
     for row, (trace, group) in enumerate(zip(shown, lanes, strict=True), start=1):
@@ -44,7 +45,7 @@ def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False,
                 key=lambda s: s.emulated,
             ):
                 figure.add_trace(_bars(lane, list(part), is_emulated=is_emulated), row=row, col=1)
-    _style(figure, len(shown))
+    _style(figure, len(shown), own_axes=own_axes)
     return figure
 
 
@@ -72,28 +73,27 @@ def _hover_name(span: Span) -> str:
     return name if span.layer is None else f"{name} (layer {span.layer})"
 
 
-def _style(figure: go.Figure, rows: int) -> None:
-    axis = {"gridcolor": theme.GRID, "zerolinecolor": theme.GRID, "rangemode": "tozero", "showticklabels": True}
+def _style(figure: go.Figure, rows: int, *, own_axes: bool) -> None:
+    axis = {"gridcolor": theme.GRID, "zerolinecolor": theme.GRID, "rangemode": "tozero", "tickangle": 0, "nticks": 6}
+    scale = "milliseconds, each run on its own axis" if own_axes else "milliseconds from the start of the run"
     figure.update_layout(barmode="overlay", bargap=0.25)
-    figure.update_xaxes(**axis, ticksuffix=" ms")
-    figure.update_xaxes(title_text="milliseconds from the start of the run", row=rows, col=1)
+    figure.update_xaxes(**axis)
+    figure.update_xaxes(title_text=scale, row=rows, col=1)
     figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, title_text="")
-    figure.update_annotations(x=0, xanchor="left", font_size=13)
+    figure.update_annotations(x=0, xanchor="left", xshift=-60, font_size=13)
 
 
-def _title(traces: Sequence[Trace], own_axes: bool) -> str:
+def _title(traces: Sequence[Trace]) -> str:
     fastest, slowest = (pick(traces, key=lambda t: t.ttft_ms) for pick in (min, max))
-    scale = "each mode on its own time axis" if own_axes else "one time axis"
-    is_emulated = any(s.emulated for t in traces for s in t.spans)
-    kind = "hatched spans emulated" if is_emulated else "all spans measured"
+    kind = "hatched spans emulated" if any(s.emulated for t in traces for s in t.spans) else "measured"
     if fastest is slowest:
-        return f"First token after {fastest.ttft_ms:,.1f} ms ({kind})"
-    names = theme.MODE_LABELS
-    ratio = slowest.ttft_ms / fastest.ttft_ms
-    return f"{names[fastest.mode].capitalize()} is {ratio:.1f} × sooner than {names[slowest.mode]} ({scale}, {kind})"
+        return f"First token after {theme.duration(fastest.ttft_ms)} ({kind})"
+    first, last = theme.MODE_LABELS[fastest.mode].capitalize(), theme.MODE_LABELS[slowest.mode]
+    ratio = f"{slowest.ttft_ms / fastest.ttft_ms:.1f}\N{NO-BREAK SPACE}×"
+    return f"{first} is {ratio} sooner than {last} ({kind})"
 
 
 def _subtitle(trace: Trace) -> str:
     warmth = "warm" if trace.is_warm else "cold"
-    state = "" if trace.mode is Mode.FULL else f", {warmth} cache"
-    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · first token after {trace.ttft_ms:,.1f} ms{state}"
+    state = "" if trace.mode is Mode.FULL else f" ({warmth})"
+    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · first token after {theme.duration(trace.ttft_ms)}{state}"

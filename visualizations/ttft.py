@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from cacheblend.trace import Comparison, Lane, Mode, Trace
 from visualizations import theme
 
-HEIGHT = 300
+HEIGHT = 340
 
 
 def ttft_figure(comparison: Comparison) -> go.Figure:
@@ -36,8 +36,8 @@ def ttft_figure(comparison: Comparison) -> go.Figure:
             xshift=6,
         )
     longest = max(sum(t.ttft_parts.values()) for t in traces)
-    figure.update_layout(barmode="stack", bargap=0.35, legend_traceorder="normal")
-    figure.update_xaxes(range=[0, longest * 1.25])
+    figure.update_layout(barmode="stack", bargap=0.35, legend={"traceorder": "normal", "entrywidth": 74})
+    figure.update_xaxes(range=[0, longest * 1.4])
     figure.update_yaxes(autorange="reversed", showgrid=False)
     return figure
 
@@ -46,11 +46,11 @@ def _title(comparison: Comparison) -> str:
     speedup = comparison.speedup(Mode.BLEND)
     if speedup is None:
         return "Time to first token, and where it goes"
-    verb = f"{speedup:.1f} × sooner" if speedup >= 1 else f"{1 / speedup:.1f} × later"
+    verb = f"{speedup:.1f}\N{NO-BREAK SPACE}× sooner" if speedup >= 1 else f"{1 / speedup:.1f}\N{NO-BREAK SPACE}× later"
     return f"Blend answers {verb} than full recompute"
 
 
 def _label(comparison: Comparison, trace: Trace) -> str:
-    text = f"{trace.ttft_ms:,.1f} ms"
+    text = theme.duration(trace.ttft_ms)
     speedup = comparison.speedup(trace.mode)
     return text if trace.mode is Mode.FULL or speedup is None else f"{text} · {speedup:.1f} ×"
