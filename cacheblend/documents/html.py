@@ -37,9 +37,8 @@ def parse_html(name: str, data: bytes, limits: Limits) -> Extract:
 
 def visible_text(root: Tag) -> str:
     """Return the text under a tag, blocks on lines of their own and one blank line between them."""
-    text = "".join(_pieces(root))
-    text = re.sub(r"[ \t]*\n[ \t]*(?:\n[ \t]*)*\n", "\n\n", text)
-    return re.sub(r"(?m)[ \t]+$", "", text).strip()
+    lines = (line.rstrip() for line in "".join(_pieces(root)).split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
 def _pieces(root: Tag) -> Iterator[str]:

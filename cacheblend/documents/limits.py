@@ -11,8 +11,8 @@ MIB = 1024**2
 class Limits:
     """Upper bounds for one document; all are ours, each is said in the message when it is exceeded.
 
-    max_markup_bytes bounds what is handed to a tree builder (an HTML page, one XML part of a .docx), whose tree takes
-    some thirty times the memory of its source; max_seconds bounds the reading of one PDF.
+    max_markup_bytes bounds what is handed to a tree builder (an HTML page, one XML part of a .docx) and what one stream
+    of a PDF inflates to; max_seconds and max_memory_bytes bound the process in which one file is parsed.
     """
 
     max_bytes: int = 20 * MIB
@@ -22,6 +22,7 @@ class Limits:
     max_markup_bytes: int = 10 * MIB
     max_zip_entries: int = 5_000
     max_seconds: float = 60.0
+    max_memory_bytes: int = 2048 * MIB
 
     def __post_init__(self) -> None:
         """Refuse limits that would refuse everything."""

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
-from cacheblend.documents.document import Document, DocumentError, DocumentKind, Extract
-from cacheblend.documents.docx import parse_docx
-from cacheblend.documents.html import parse_html
+from cacheblend.documents.document import Document, DocumentError
+from cacheblend.documents.isolate import extract_apart
 from cacheblend.documents.limits import DEFAULT_LIMITS, Limits, megabytes
-from cacheblend.documents.pdf import parse_pdf
 from cacheblend.documents.sniff import mislabel_warning, sniff
-from cacheblend.documents.text import clean, parse_text
+from cacheblend.documents.text import clean
 
-_PARSERS: dict[DocumentKind, Callable[[str, bytes, Limits], Extract]] = {
-    DocumentKind.PDF: parse_pdf,
-    DocumentKind.DOCX: parse_docx,
-    DocumentKind.HTML: parse_html,
-    DocumentKind.MARKDOWN: parse_text,
-    DocumentKind.TEXT: parse_text,
-}
 _MAX_NAME = 120
 
 
@@ -34,7 +24,7 @@ def read_document(path: str | Path, *, name: str | None = None, limits: Limits =
     shown = display_name(path.name if name is None else name)
     data = _read_bytes(path, shown, limits)
     kind = sniff(shown, data)
-    extract = _PARSERS[kind](shown, data, limits)
+    extract = extract_apart(kind, shown, data, limits)
     text = clean(extract.text)
     _check_text(shown, text, limits)
     warnings = mislabel_warning(shown, kind) + extract.warnings

@@ -1,0 +1,58 @@
+"""The process in which one hostile file is parsed: `python -m cacheblend.documents.worker`, bytes in, JSON out.
+
+Standard input: one line of JSON {kind, name, limits}, then the file. Standard output: {extract} or {refusal}; whatever
+goes wrong otherwise ends the process, and the caller says so. Knows nothing of paths: it opens no file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from cacheblend.documents.document import DocumentError, DocumentKind, Extract
+from cacheblend.documents.docx import parse_docx
+from cacheblend.documents.html import parse_html
+from cacheblend.documents.limits import Limits
+from cacheblend.documents.pdf import parse_pdf
+from cacheblend.documents.text import parse_text
+
+if sys.platform != "win32":
+    import resource
+
+PARSERS: dict[DocumentKind, Callable[[str, bytes, Limits], Extract]] = {
+    DocumentKind.PDF: parse_pdf,
+    DocumentKind.DOCX: parse_docx,
+    DocumentKind.HTML: parse_html,
+    DocumentKind.MARKDOWN: parse_text,
+    DocumentKind.TEXT: parse_text,
+}
+
+
+def main() -> None:
+    """Parse what stands on standard input and write what was found to standard output."""
+    header = json.loads(sys.stdin.buffer.readline())
+    limits = Limits(**header["limits"])
+    bound_memory(limits.max_memory_bytes)
+    reply = parse(DocumentKind(header["kind"]), header["name"], sys.stdin.buffer.read(), limits)
+    sys.stdout.buffer.write(json.dumps(reply).encode())
+
+
+def parse(kind: DocumentKind, name: str, data: bytes, limits: Limits) -> dict[str, Any]:
+    """Return {extract} or {refusal}."""
+    try:
+        return {"extract": asdict(PARSERS[kind](name, data, limits))}
+    except DocumentError as error:
+        return {"refusal": str(error)}
+
+
+def bound_memory(num_bytes: int) -> None:
+    """Let the system refuse this process more memory than that (Windows has no such bound)."""
+    if sys.platform != "win32":
+        resource.setrlimit(resource.RLIMIT_AS, (num_bytes, num_bytes))
+
+
+if __name__ == "__main__":
+    main()
