@@ -15,7 +15,9 @@ SAMPLES_FOLDER = Path(__file__).resolve().parent.parent / "assets" / "samples"
 DOCUMENT_SUFFIXES = frozenset({".md", ".txt", ".html"})
 _COLLECTION = "collection.json"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_ANNOUNCED = re.compile(r":\s*\n\s*")  # "The answer is:", and the answer on a line of its own
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")  # a number keeps its decimals: "14" is not in "14.5"
+_NEGATIONS = frozenset({"not", "no", "never", "t"})  # "t" is what is left of "isn't"
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # "8,600" is read as "8600"
 
 
@@ -75,17 +77,19 @@ def load_samples(folder: Path = SAMPLES_FOLDER) -> tuple[Sample, ...]:
 
 
 def is_right(answer_text: str, question: SampleQuestion) -> bool:
-    """Tell whether the first sentence of an answer contains an accepted string.
+    """Tell whether the first sentence of an answer contains an accepted string and denies nothing.
 
     Compared word by word, without case and punctuation, whole words only. The first sentence is the first that has a
-    word in it, and a line's end also ends it: what a model adds after it neither helps nor harms.
+    word in it, and a line's end also ends it, unless the line ends in a colon: what a model adds after it neither
+    helps nor harms. A sentence with a negation is wrong whatever it names ("Port Ember is not mentioned").
     """
     answer = _words(_first_sentence(answer_text))
-    return any(_contains(answer, _words(accepted)) for accepted in question.accepted)
+    named = any(_contains(answer, _words(accepted)) for accepted in question.accepted)
+    return named and _NEGATIONS.isdisjoint(answer)
 
 
 def _first_sentence(text: str) -> str:
-    return next((s for s in _SENTENCE_END.split(text) if _words(s)), "")
+    return next((s for s in _SENTENCE_END.split(_ANNOUNCED.sub(": ", text)) if _words(s)), "")
 
 
 def _words(text: str) -> list[str]:

@@ -28,6 +28,8 @@ def bakery(*accepted: str) -> SampleQuestion:
         ": Port-Ember",
         "…\n\nPort Ember",
         '"Port Ember"\nQuestion: and then?',
+        "The answer is:\n\nPort Ember",
+        "Port Ember. Not Amberford.",
     ],
 )
 def test_an_answer_that_names_it_is_right(answer: str) -> None:
@@ -45,6 +47,8 @@ def test_an_answer_that_names_it_is_right(answer: str) -> None:
         "Ember Port",
         "In Amberford. It is not in Port Ember.",
         "Amberford\nPort Ember",
+        "Port Ember is not mentioned in the passages.",
+        "It isn't in Port Ember.",
     ],
 )
 def test_any_other_answer_is_wrong(answer: str) -> None:
