@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -43,8 +44,8 @@ def split(document: Document, tokenizer: Any, chunk_tokens: int = DEFAULT_CHUNK_
     if chunk_tokens < MIN_CHUNK_TOKENS:
         raise ValueError(f"chunk_tokens must be at least {MIN_CHUNK_TOKENS}, got {chunk_tokens}")
     plain = plain_tokenizer(tokenizer)
-    texts = _splitter(document.kind, plain, chunk_tokens).chunks(document.text)
-    return [_chunk(document.name, i, text + SEPARATOR, plain, chunk_tokens) for i, text in enumerate(texts)]
+    texts = _pieces(document, document.text, plain, chunk_tokens, chunk_tokens)
+    return [_chunk(document.name, index, text + SEPARATOR, plain) for index, text in enumerate(texts)]
 
 
 @lru_cache(maxsize=2)
@@ -53,17 +54,28 @@ def plain_tokenizer(tokenizer: Any) -> PlainTokenizer:
     return PlainTokenizer(tokenizer)
 
 
-def _splitter(kind: DocumentKind, plain: PlainTokenizer, chunk_tokens: int) -> MarkdownSplitter | TextSplitter:
+def _pieces(document: Document, text: str, plain: PlainTokenizer, chunk_tokens: int, capacity: int) -> Iterator[str]:
+    """Yield pieces of a text that fit with their separator, cut by a splitter of the given capacity."""
+
+    def count(piece: str) -> int:
+        return plain.count(piece + SEPARATOR)
+
     # A callback, as the splitter's own tokenizer support would count control tokens and leave out the separator.
-    splitter = MarkdownSplitter if kind is DocumentKind.MARKDOWN else TextSplitter
-    return splitter.from_callback(lambda text: plain.count(text + SEPARATOR), chunk_tokens)
+    splitter = MarkdownSplitter if document.kind is DocumentKind.MARKDOWN else TextSplitter
+    for piece in splitter.from_callback(count, capacity).chunks(text):
+        num_tokens = count(piece)
+        if num_tokens <= chunk_tokens:
+            yield piece
+        elif capacity > 1:  # the splitter takes a piece of fewer bytes than its capacity to fit, without looking
+            yield from _pieces(document, piece, plain, chunk_tokens, capacity // 2)
+        else:
+            raise DocumentError(
+                f"{document.name} has a character of {num_tokens} tokens: make chunks longer than that."
+            )
 
 
-def _chunk(document: str, index: int, text: str, plain: PlainTokenizer, chunk_tokens: int) -> Chunk:
+def _chunk(document: str, index: int, text: str, plain: PlainTokenizer) -> Chunk:
     try:
-        ids = plain.encode(text)
+        return Chunk(document, index, text, plain.encode(text))
     except ValueError as error:
         raise DocumentError(f"{document} cannot be used: {error}.") from error
-    if len(ids) > chunk_tokens:  # the splitter cuts no finer than between characters
-        raise DocumentError(f"{document} has a character of {len(ids)} tokens: make chunks longer than {chunk_tokens}.")
-    return Chunk(document, index, text, ids)
