@@ -22,7 +22,7 @@ from cacheblend.documents import (
     read_document,
     split,
 )
-from cacheblend.documents.split import DEFAULT_CHUNK_TOKENS
+from cacheblend.documents.split import DEFAULT_CHUNK_TOKENS, check_chunk_tokens
 from cacheblend.retrieval import Embedder, Hit, Index, Ordering, order_hits
 
 Progress = Callable[[int, int, str], None]  # done, total, what: in files, of the files being added
@@ -69,6 +69,7 @@ class Collection:
         max_documents: int = 200,
     ) -> None:
         """Start empty; tokenizer: the language model's own (transformers, fast), which sizes the chunks."""
+        check_chunk_tokens(chunk_tokens)
         self._tokenizer = tokenizer
         self._embedder = embedder
         self._chunk_tokens = chunk_tokens

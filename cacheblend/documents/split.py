@@ -14,6 +14,7 @@ from cacheblend.documents.plain import PlainTokenizer
 
 SEPARATOR = "\n\n"  # ends every chunk, so that chunks put one after the other read as text
 DEFAULT_CHUNK_TOKENS = 512  # the paper's chunk length
+MAX_CHARACTERS_PER_TOKEN = 16  # ours: prose has 4 to 5; a longer piece is cut without counting its tokens
 MIN_CHUNK_TOKENS = 16  # ours: below it a chunk is mostly its separator
 
 
@@ -41,11 +42,16 @@ def split(document: Document, tokenizer: Any, chunk_tokens: int = DEFAULT_CHUNK_
     Only white space between chunks is lost. Text that spells a control token is tokenised as text. Raises DocumentError
     naming the document where the tokenizer cannot do that.
     """
-    if chunk_tokens < MIN_CHUNK_TOKENS:
-        raise ValueError(f"chunk_tokens must be at least {MIN_CHUNK_TOKENS}, got {chunk_tokens}")
+    check_chunk_tokens(chunk_tokens)
     plain = plain_tokenizer(tokenizer)
     texts = _pieces(document, document.text, plain, chunk_tokens, chunk_tokens)
     return [_chunk(document.name, index, text + SEPARATOR, plain) for index, text in enumerate(texts)]
+
+
+def check_chunk_tokens(chunk_tokens: int) -> None:
+    """Raise ValueError for a chunk length that cannot be used."""
+    if chunk_tokens < MIN_CHUNK_TOKENS:
+        raise ValueError(f"chunk_tokens must be at least {MIN_CHUNK_TOKENS}, got {chunk_tokens}")
 
 
 @lru_cache(maxsize=2)
@@ -58,7 +64,8 @@ def _pieces(document: Document, text: str, plain: PlainTokenizer, chunk_tokens: 
     """Yield pieces of a text that fit with their separator, cut by a splitter of the given capacity."""
 
     def count(piece: str) -> int:
-        return plain.count(piece + SEPARATOR)
+        # The splitter also asks for all that remains: counting it again for every chunk would take quadratic time.
+        return plain.count(piece + SEPARATOR) if len(piece) <= MAX_CHARACTERS_PER_TOKEN * capacity else capacity + 1
 
     # A callback, as the splitter's own tokenizer support would count control tokens and leave out the separator.
     splitter = MarkdownSplitter if document.kind is DocumentKind.MARKDOWN else TextSplitter

@@ -17,17 +17,14 @@ from cacheblend.documents.docx import parse_docx
 from cacheblend.documents.html import parse_html
 from cacheblend.documents.limits import Limits
 from cacheblend.documents.pdf import parse_pdf
-from cacheblend.documents.text import parse_text
 
-if sys.platform != "win32":
+if sys.platform == "linux":
     import resource
 
-PARSERS: dict[DocumentKind, Callable[[str, bytes, Limits], Extract]] = {
+_PARSERS: dict[DocumentKind, Callable[[str, bytes, Limits], Extract]] = {
     DocumentKind.PDF: parse_pdf,
     DocumentKind.DOCX: parse_docx,
     DocumentKind.HTML: parse_html,
-    DocumentKind.MARKDOWN: parse_text,
-    DocumentKind.TEXT: parse_text,
 }
 
 
@@ -43,14 +40,14 @@ def main() -> None:
 def parse(kind: DocumentKind, name: str, data: bytes, limits: Limits) -> dict[str, Any]:
     """Return {extract} or {refusal}."""
     try:
-        return {"extract": asdict(PARSERS[kind](name, data, limits))}
+        return {"extract": asdict(_PARSERS[kind](name, data, limits))}
     except DocumentError as error:
         return {"refusal": str(error)}
 
 
 def bound_memory(num_bytes: int) -> None:
-    """Let the system refuse this process more memory than that (Windows has no such bound)."""
-    if sys.platform != "win32":
+    """Let the system refuse this process more memory than that (only Linux keeps such a bound)."""
+    if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (num_bytes, num_bytes))
 
 

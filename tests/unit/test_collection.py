@@ -126,6 +126,11 @@ def test_progress_and_cancel(collection: Collection, files: list[Path]) -> None:
     assert report.failures[0] == "lamp.txt was not added: stopped before it was finished." and len(report.failures) == 2
 
 
+def test_chunk_length_is_checked_before_anything_is_added() -> None:
+    with pytest.raises(ValueError, match="chunk_tokens must be at least 16, got 4"):
+        Collection(tiny_tokenizer(), Words(), chunk_tokens=4)
+
+
 def test_names_must_match_the_files(collection: Collection, files: list[Path]) -> None:
     with pytest.raises(ValueError, match="2 files need as many names, got 1"):
         collection.add(files[:2], names=["a.txt"])

@@ -113,6 +113,15 @@ def test_a_tail_of_dense_characters_keeps_the_budget() -> None:
     assert max(len(chunk.token_ids) for chunk in chunks_of("# 🧑\u200d🚀 | a | b |", 24)) <= 24
 
 
+def test_what_remains_is_not_counted_again_for_every_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    count = PlainTokenizer.count
+    monkeypatch.setattr(PlainTokenizer, "count", lambda self, text: counted.append(len(text)) or count(self, text))
+    text = "the keeper wrote it " * 2000
+    chunks_of(text, 64)
+    assert sum(counted) < 40 * len(text)  # counting the rest each time would be some 200 times the text
+
+
 def test_label_counts_from_one() -> None:
     assert Chunk("report.pdf", 2, "text\n\n", (1,)).label == "report.pdf · 3"
 
