@@ -47,7 +47,13 @@ def ask(studio: Studio, session: Session, question: str, settings: Settings) -> 
         )
         comparison = yield from follow(events, waiting(question, hits, settings.modes))
         if comparison is not None:
-            run = Run(id=new_id(), comparison=comparison, hits=hits, blend=settings.blend)
+            run = Run(
+                id=new_id(),
+                comparison=comparison,
+                hits=hits,
+                blend=settings.blend,
+                max_new_tokens=settings.max_new_tokens,
+            )
             session.keep(run)
             yield finished(run)
 

@@ -1,4 +1,4 @@
-"""A mode's column as HTML: its answer, its time and how far it is from full. A pure function of what is known so far."""
+"""A mode's column as HTML: its answer, its time, and how far it is from full. Functions of what is known so far."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One column: `answer` grows while streaming, `trace` comes when the mode is done, `full` when it can be compared."""
+    """One column. `answer` grows while streaming; `trace` comes when the mode is done, `full` when all modes are."""
 
     mode: Mode
     phase: Phase = Phase.OFF
@@ -64,7 +64,7 @@ def render(card: Card, expected: SampleQuestion | None = None) -> str:
     busy = "true" if card.phase in {Phase.WAITING, Phase.RUNNING, Phase.STREAMING} else "false"
     return (
         f'<article class="card mode-{card.mode} is-{card.phase}" aria-busy="{busy}">'
-        f'<header><h3><i class="swatch"></i>{TITLES[card.mode]}</h3><p>{PROMISES[card.mode]}</p></header>{body}</article>'
+        f"<header><h3>{TITLES[card.mode]}</h3><p>{PROMISES[card.mode]}</p></header>{body}</article>"
     )
 
 
@@ -124,7 +124,8 @@ def _bar(card: Card) -> str:
 
 
 def _cell(lane: Lane, ms: float, whole_ms: float) -> str:
-    return f'<i class="lane-{_slug(lane)}" style="width:{100 * ms / whole_ms:.2f}%" title="{lane} {words.duration(ms)}"></i>'
+    width = f"width:{100 * ms / whole_ms:.2f}%"
+    return f'<i class="lane-{_slug(lane)}" style="{width}" title="{lane} {words.duration(ms)}"></i>'
 
 
 def _slug(lane: Lane) -> str:
@@ -143,8 +144,8 @@ def _facts(card: Card) -> str:
             ("top-1 agreement", words.share(fidelity.top1_agreement)),
             ("word F1 to full", f"{fidelity.f1_to_full:.2f}"),
         ]
-    if trace.mode is not Mode.FULL:
-        rows.append(("chunk caches", "warm: all in the store" if trace.is_warm else "cold: some computed first"))
+    warmth = "warm: all in the store" if trace.is_warm else "cold: some computed first"
+    rows.append(("chunk caches", "not used" if trace.mode is Mode.FULL else warmth))
     return '<dl class="facts">' + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in rows) + "</dl>"
 
 

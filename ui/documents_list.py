@@ -1,4 +1,4 @@
-"""The visitor's documents as a table in HTML: pages, tokens, chunks, what was lost in reading, and a way out of the list."""
+"""The visitor's documents as a table in HTML: pages, tokens, chunks, what was lost in reading, and a way out."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ def render(documents: Sequence[DocumentInfo]) -> str:
     if not documents:
         return EMPTY
     total = f"{words.count(len(documents), 'document')} · {words.count(sum(d.tokens for d in documents), 'token')}"
-    head = "<tr><th>document</th><th>pages</th><th>tokens</th><th>chunks</th><th><span class='unseen'>remove</span></th></tr>"
+    titles = ("document", "pages", "tokens", "chunks", "<span class='unseen'>remove</span>")
+    head = "".join(f"<th>{title}</th>" for title in titles)
     rows = "".join(_row(document) for document in documents)
-    return f'<div class="documents"><table><caption>{total}</caption><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+    table = f"<table><caption>{total}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="documents">{table}</div>'
 
 
 def _row(document: DocumentInfo) -> str:

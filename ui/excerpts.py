@@ -38,7 +38,8 @@ def render(excerpts: list[Excerpt]) -> str:
     if not excerpts:
         return ""
     total = sum(e.num_tokens for e in excerpts)
-    head = f"<h3>Retrieved <span>{words.count(len(excerpts), 'chunk')} · {words.count(total, 'token')}, in prompt order</span></h3>"
+    counts = f"{words.count(len(excerpts), 'chunk')} · {words.count(total, 'token')}, in prompt order"
+    head = f"<h3>Retrieved <span>{counts}</span></h3>"
     return f'<section class="excerpts">{head}<ol>{"".join(_item(i, e) for i, e in enumerate(excerpts))}</ol></section>'
 
 
@@ -46,7 +47,7 @@ def _item(index: int, excerpt: Excerpt) -> str:
     score = (
         "" if excerpt.score is None else f'<span title="cosine similarity to the question">{excerpt.score:.2f}</span>'
     )
-    return (
-        f'<li class="chunk-{index % len(CHUNK_COLOURS)}"><details><summary><i></i><b>{words.text(excerpt.source)}</b>{score}'
-        f"<span>{words.count(excerpt.num_tokens, 'token')}</span></summary><p>{words.text(excerpt.text.strip())}</p></details></li>"
-    )
+    tokens = f"<span>{words.count(excerpt.num_tokens, 'token')}</span>"
+    summary = f"<summary><i></i><b>{words.text(excerpt.source)}</b>{score}{tokens}</summary>"
+    text = f"<p>{words.text(excerpt.text.strip())}</p>"
+    return f'<li class="chunk-{index % len(CHUNK_COLOURS)}"><details>{summary}{text}</details></li>'

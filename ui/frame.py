@@ -11,7 +11,7 @@ from ui.studio import Studio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """session: the visitor's id or None; run: the id of the run on screen; header: the bar that says where things run."""
+    """session: the visitor's id or None; run: the id of the run on screen; header: the bar on top."""
 
     studio: Studio
     session: gr.State

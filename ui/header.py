@@ -9,12 +9,13 @@ from ui import words
 if TYPE_CHECKING:
     from ui.studio import Studio
 
+CHUNK_ROWS = (4, 14, 24)
+FRESH_CELLS = ((7, 4), (20, 14), (27, 14), (13, 24))  # the tokens that are recomputed, x and y
 LOGO = (
     '<svg viewBox="0 0 36 36" width="36" height="36" aria-hidden="true">'
-    '<rect class="chunk" x="2" y="4" width="32" height="8" rx="2"/><rect class="chunk" x="2" y="14" width="32" height="8" rx="2"/>'
-    '<rect class="chunk" x="2" y="24" width="32" height="8" rx="2"/><rect class="fresh" x="7" y="4" width="3" height="8"/>'
-    '<rect class="fresh" x="20" y="14" width="3" height="8"/><rect class="fresh" x="27" y="14" width="3" height="8"/>'
-    '<rect class="fresh" x="13" y="24" width="3" height="8"/></svg>'
+    + "".join(f'<rect class="chunk" x="2" y="{y}" width="32" height="8" rx="2"/>' for y in CHUNK_ROWS)
+    + "".join(f'<rect class="fresh" x="{x}" y="{y}" width="3" height="8"/>' for x, y in FRESH_CELLS)
+    + "</svg>"
 )
 NAME = "CacheBlend Studio"
 PROMISE = "Ask your documents once, and see what fusing cached KV does to the answer, the wait, and the model inside."

@@ -87,11 +87,11 @@ def outcome(report: AddReport, num_precomputed: int) -> str:
     """Say what was added, and a sentence for each file that was not."""
     if not report.added:
         return notices.failed(report.failures)
-    said = (
-        f"{words.count(len(report.added), 'document')} added, "
-        f"{words.count(sum(i.num_chunks for i in report.added), 'chunk')}, {words.count(num_precomputed, 'cache')} computed."
+    num_chunks = sum(info.num_chunks for info in report.added)
+    said = f"{words.count(len(report.added), 'document')} added, {words.count(num_chunks, 'chunk')}, "
+    return notices.done(said + f"{words.count(num_precomputed, 'cache')} computed.") + (
+        notices.failed(report.failures) if report.failures else ""
     )
-    return notices.done(said) + (notices.failed(report.failures) if report.failures else "")
 
 
 def _said(sentence: str) -> Listing:

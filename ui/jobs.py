@@ -37,7 +37,7 @@ def model_job(
 
 
 def stop_button(page: Page, jobs: Sequence[Dependency], status: gr.HTML) -> gr.Button:
-    """A button, shown while `status` is busy, that ends the visitor's running job or takes a waiting one out of the queue."""
+    """A button, shown while `status` is busy: ends the visitor's running job, or takes a waiting one off the queue."""
 
     def stop(session_id: str | None) -> str:
         session = page.studio.sessions.find(session_id)

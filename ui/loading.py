@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cacheblend.recording import from_json
-from cacheblend.trace import Comparison
+from cacheblend.trace import Comparison, Inspection
 
 if TYPE_CHECKING:
     from cacheblend.config import BlendConfig
@@ -33,3 +33,9 @@ def load_recorded(folder: Path = RECORDED_FOLDER) -> Comparison | None:
     """Read the run the page opens on: the first file by name; None if none is shipped."""
     first = next(iter(sorted(folder.glob("*.json"))), None)
     return from_json(first.read_text(encoding="utf-8")) if first else None
+
+
+def store_attention(inspection: Inspection, num_tokens: int) -> Inspection:
+    """Return the inspection with its attention maps pooled, so that it can be written to a file."""
+    stored: Inspection = import_module("cacheblend.inspection").store_attention(inspection, num_tokens)
+    return stored

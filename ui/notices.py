@@ -15,8 +15,8 @@ def progress(sentence: str, done: int | None = None, total: int | None = None) -
     if done is not None and total:
         percent = 100 * done / total
         bar = (
-            f'<span class="gauge" role="progressbar" aria-valuenow="{percent:.0f}" aria-valuemin="0" aria-valuemax="100"'
-            f' aria-label="progress"><i style="width:{percent:.0f}%"></i></span>'
+            f'<span class="gauge" role="progressbar" aria-label="progress" aria-valuemin="0" aria-valuemax="100"'
+            f' aria-valuenow="{percent:.0f}"><i style="width:{percent:.0f}%"></i></span>'
         )
     return f'<div class="notice busy" role="status"><span class="pulse"></span>{words.text(sentence)}{bar}</div>'
 

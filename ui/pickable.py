@@ -13,7 +13,7 @@ element.addEventListener('click', (event) => {
 
 
 def pickable(value: str = "", *, elem_id: str) -> gr.HTML:
-    """Return a gr.HTML with a `pick` event, whose handler reads `event.value` of a gr.EventData: a visitor can forge it.
+    """Return a gr.HTML with a `pick` event; its handler reads `event.value` of a gr.EventData, which can be forged.
 
     Not a subclass: Gradio writes a .pyi file beside the source of every subclass of a component.
     """

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 def render_samples(samples: Iterable[Sample], chosen: str | None = None) -> str:
     """Return a button for each collection."""
+    listed = list(samples)
     buttons = "".join(
-        f'<button type="button" data-pick="{words.text(sample.slug)}" aria-pressed="{str(sample.slug == chosen).lower()}">'
-        f"<b>{words.text(sample.title)}</b><span>{words.text(sample.description)}</span></button>"
-        for sample in samples
+        f'<button type="button" data-pick="{words.text(sample.slug)}" title="{words.text(sample.description)}"'
+        f' aria-pressed="{str(sample.slug == chosen).lower()}">{words.text(sample.title)}</button>'
+        for sample in listed
     )
-    return f'<div class="samples">{buttons}</div>' if buttons else ""
+    about = "".join(f"<p>{words.text(sample.description)}</p>" for sample in listed if sample.slug == chosen)
+    return f'<div class="samples">{buttons}{about}</div>' if buttons else ""
 
 
 def render_questions(sample: Sample | None) -> str:

@@ -38,6 +38,7 @@ class Run:
     comparison: Comparison
     hits: Sequence[Hit] | None = None
     blend: BlendConfig | None = None
+    max_new_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

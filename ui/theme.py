@@ -9,6 +9,7 @@ from gradio.themes.utils.fonts import LocalFont
 
 from visualizations import theme as figures
 
+FULL_WEIGHTS = (400, 700)  # the SemiBold files in the wheel lack Latin letters
 STYLE_SHEET = Path(__file__).parent.parent / "assets" / "css" / "page.css"
 PAPER, SURFACE, LINE, INK, MUTED, ACCENT = "#fbfaf7", "#ffffff", "#e4e0d6", "#1d2125", "#5b626c", "#00735a"
 PAPER_DARK, SURFACE_DARK, LINE_DARK, INK_DARK, MUTED_DARK, ACCENT_DARK = (
@@ -20,8 +21,8 @@ def theme() -> gr.themes.Base:
     """Return the theme: paper, ink and one accent; nothing is fetched from a font service."""
     return gr.themes.Base(
         radius_size=gr.themes.sizes.radius_md,
-        font=[LocalFont("IBM Plex Sans", weights=(400, 600, 700)), LocalFont("Lora"), "system-ui", "sans-serif"],
-        font_mono=[LocalFont("IBM Plex Mono"), "ui-monospace", "monospace"],
+        font=[LocalFont("IBM Plex Sans", weights=FULL_WEIGHTS), "system-ui", "sans-serif"],
+        font_mono=[LocalFont("IBM Plex Mono", weights=FULL_WEIGHTS), "ui-monospace", "monospace"],
     ).set(**_colours())
 
 

@@ -170,7 +170,8 @@ def fake_trace(mode: Mode) -> Trace:
         mode=mode, policy=mode.value, ratio=share, answer=ANSWERS[mode], answer_ids=(1, 2), spans=tuple(spans),
         recomputed_tokens=round(1000 * share), recomputed_share=share, is_warm=True,
         fidelity=Fidelity(
-            first_token_kl=0.0 if same else 2.5, mean_kl=0.0, top1_agreement=1.0 if same else 0.4, f1_to_full=float(same)
+            first_token_kl=0.0 if same else 2.5, mean_kl=0.0, top1_agreement=1.0 if same else 0.4,
+            f1_to_full=float(same),
         ),
     )  # fmt: skip
 

@@ -34,11 +34,11 @@ def build(page: Page, documents: DocumentsPane) -> QuestionPane:
         label="Your question", placeholder="Ask something the documents answer together", lines=2,
         max_length=MAX_QUESTION, elem_id="question", submit_btn=False,
     )  # fmt: skip
-    suggestions = pickable(elem_id="suggestions")
     sample = gr.State(None)
     ask = gr.Button("Ask in every mode", variant="primary", elem_id="ask")
     status = gr.HTML(elem_id="ask-status", elem_classes="status")
     stop_place = gr.Row(elem_classes="stop-row")
+    suggestions = pickable(elem_id="suggestions")
     form = _settings()
 
     def on_sample(event: gr.EventData) -> tuple[str, str, str | None, str]:

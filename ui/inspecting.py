@@ -1,0 +1,55 @@
+"""The recording pass behind the Inspect tab, with progress. Knows nothing of Gradio or figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cacheblend.trace import Comparison
+from ui import notices
+from ui.background import stream
+from ui.sessions import Run
+from ui.studio import Studio
+
+GONE = "This run is no longer in memory: ask the question again to look inside."
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far the pass is; the inspected comparison comes last."""
+
+    status: str
+    comparison: Comparison | None = None
+
+
+def missing(run: Run | None) -> str:
+    """Say that a run is gone, or nothing."""
+    return notices.failed([GONE]) if run is None else ""
+
+
+def look(studio: Studio, session_id: str | None, run_id: str | None) -> Iterator[Step]:
+    """Run the prompt once more with a recorder, and keep what it saw with the visitor's run."""
+    if run_id is None:
+        yield Step("")
+        return
+    session = studio.sessions.find(session_id)
+    run = session.runs.get(run_id) if session else None
+    if session is None or run is None or run.hits is None or run.blend is None:
+        raise ValueError(GONE)
+    hits, blend = run.hits, run.blend
+    with session.job() as cancel:
+        engine = studio.engine(lambda _: None)
+        inspection = yield from stream(
+            lambda tell: engine.inspect(
+                run.comparison.question,
+                hits,
+                blend=blend,
+                max_new_tokens=run.max_new_tokens,
+                progress=lambda *step: tell(step),
+                cancel=cancel,
+            ),
+            lambda step: Step(notices.progress("Recording the inside of the model", *step)),
+        )
+    inspected = replace(run.comparison, inspection=inspection)
+    session.keep(replace(run, comparison=inspected))
+    yield Step("", inspected)

@@ -1,0 +1,91 @@
+"""Inspect: what fusing did inside the model, layer by token, from a pass of its own that records and is never timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from cacheblend.trace import Comparison, Mode
+from ui import inspecting
+from ui.components.attention_map import attention_map, attention_payload
+from ui.components.token_map import TokenQuantity, token_map, token_map_payload
+from ui.components.token_text import token_text, token_text_payload
+from ui.frame import Page
+from ui.guard import guarded
+from ui.jobs import model_job, stop_button
+from visualizations.agreement import rank_correlation_figure, topk_overlap_figure
+from visualizations.deviation import deviation_cdf_figure, layer_profile_figure
+
+INTRO = (
+    '<p class="lead">The question was answered with the clock running and nothing recorded. Here the same prompt is '
+    "run once more with everything recorded: how far each cached token's KV is from full recompute, which tokens "
+    "CacheBlend recomputes, and where attention goes. Hover or click a token to find it in every view.</p>"
+)
+
+
+def build(page: Page) -> None:
+    """Add the tab; it is drawn when it is opened."""
+
+    def lookup(run_id: str) -> Comparison | None:
+        run = page.studio.run(run_id)
+        return run.comparison if run else None
+
+    with gr.Tab("Inspect", id="inspect") as tab:
+        gr.HTML(INTRO)
+        status = gr.HTML(elem_id="inspect-status", elem_classes="status")
+        again = gr.Button("Look inside this run", size="sm", visible=False, elem_id="look-inside")
+        stop_place = gr.Row(elem_classes="stop-row")
+        views = [token_text(lookup, elem_id="token-text")]
+        views += [token_map(lookup, elem_id=f"map-{what.name.lower().replace('_', '-')}") for what in TokenQuantity]
+        views += [attention_map(lookup, elem_id="attention-map")]
+        with gr.Row(elem_classes="figures"):
+            views += [gr.Plot(show_label=False, elem_id="cdf"), gr.Plot(show_label=False, elem_id="profile")]
+        with gr.Row(elem_classes="figures"):
+            views += [gr.Plot(show_label=False, elem_id="ranks"), gr.Plot(show_label=False, elem_id="overlap")]
+    drawn, wanted = gr.State(None), gr.State(None)
+    blank = [gr.skip()] * len(views)
+
+    def on_open(run_id: str, drawn_id: str | None) -> tuple[Any, ...]:
+        run = page.studio.run(run_id)
+        if run is None or run_id == drawn_id:
+            return inspecting.missing(run), gr.update(visible=False), gr.skip(), gr.skip(), *blank
+        needs_pass = run.comparison.inspection is None
+        return (
+            "",
+            gr.update(visible=needs_pass),
+            run_id,
+            run_id if needs_pass else None,
+            *drawings(run.comparison, run_id),
+        )
+
+    def on_wanted(session_id: str | None, run_id: str | None) -> Iterator[tuple[Any, ...]]:
+        for step in guarded(inspecting.look(page.studio, session_id, run_id), inspecting.Step):
+            shown = drawings(step.comparison, run_id) if step.comparison and run_id else blank
+            yield step.status, gr.update(visible=False) if step.comparison else gr.skip(), *shown
+
+    opened = [status, again, drawn, wanted, *views]
+    tab.select(
+        on_open, [page.run, drawn], opened, concurrency_limit=None, show_progress="hidden", api_visibility="private"
+    )
+    jobs = [
+        model_job(trigger, on_wanted, [page.session, wanted], [status, again, *views], status=status)
+        for trigger in (wanted.change, again.click)
+    ]
+    with stop_place:
+        stop_button(page, jobs, status)
+
+
+def drawings(comparison: Comparison, run_id: str) -> list[Any]:
+    """The tab's views, in order; each says for itself that there is nothing to show yet."""
+    inspection, context = comparison.inspection, comparison.context_tokens
+    return [
+        token_text_payload(comparison, run_id=run_id),
+        *(token_map_payload(comparison, what, run_id=run_id) for what in TokenQuantity),
+        attention_payload(comparison, run_id=run_id),
+        deviation_cdf_figure(inspection, Mode.REUSE, context_tokens=context),
+        layer_profile_figure(inspection, context_tokens=context),
+        rank_correlation_figure(inspection, context_tokens=context),
+        topk_overlap_figure(inspection, context_tokens=context),
+    ]
