@@ -36,7 +36,7 @@ def ttft_figure(comparison: Comparison) -> go.Figure:
             xshift=6,
         )
     longest = max(sum(t.ttft_parts.values()) for t in traces)
-    figure.update_layout(barmode="stack", bargap=0.35, legend={"traceorder": "normal", "entrywidth": 74})
+    figure.update_layout(barmode="stack", bargap=0.35, legend={"traceorder": "normal", "entrywidth": 74, "y": -0.5})
     figure.update_xaxes(range=[0, longest * 1.4])
     figure.update_yaxes(autorange="reversed", showgrid=False)
     return figure

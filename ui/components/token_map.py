@@ -70,7 +70,7 @@ def token_map_payload(comparison: Comparison, what: TokenQuantity, *, run_id: st
 
 def token_map_detail(comparison: Comparison, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return {"edges", "panels"} of tokens start…stop-1, on the overview's scale. ValueError for a bad request."""
-    if request.get("what") not in set(TokenQuantity) or comparison.inspection is None:
+    if request.get("what") not in list(TokenQuantity) or comparison.inspection is None:
         raise ValueError("this quantity was not recorded")
     tokens = len(comparison.tokens)
     start = integer(request, "start", 0, tokens - 1)
