@@ -5,73 +5,93 @@ The only place where heads move in front of tokens. Knows positions; nothing of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-# Rows are sorted by position, so a block of them needs keys only up to its last row's: with eight blocks the kernel
-# visits 9/16 of the rectangle of rows × tokens instead of all of it. More blocks are too short to run well on a CPU.
-NUM_BLOCKS = 8
-MIN_BLOCK_ROWS = 32
+# Rows are sorted by position, so a block of them needs keys only up to its last row's: with seven blocks the kernel
+# visits 4/7 of the rectangle of rows × tokens instead of all of it.
+MAX_BLOCKS = 7
+# Below this many queries per KV head torch's CPU kernel works in smaller tiles and loses more than the block saves.
+MIN_BLOCK_QUERIES = 192
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows start…stop-1 (indices, not positions), the tokens they need, and what each may see.
+
+    mask: additive, (rows * group, visible_tokens), None where every row sees every needed token.
+    """
+
+    start: int
+    stop: int
+    visible_tokens: int
+    mask: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class CausalRows:
+    """Which tokens each row sees, prepared once and used by every layer that computes the same rows.
+
+    num_rows: how many; blocks: None where the rows are the whole prompt, for which the kernel has a mask of its own.
+    """
+
+    num_rows: int
+    blocks: tuple[Block, ...] | None
+
+    @classmethod
+    def at(cls, positions: torch.Tensor, *, group: int, like: torch.Tensor) -> CausalRows:
+        """Row i sees tokens 0…positions[i]. positions: (rows,) ascending, on the CPU; group: query heads per KV head.
+
+        like: gives the masks their dtype and device.
+        """
+        num_rows = len(positions)
+        if num_rows > 1 and int(positions[0]) == 0 and int(positions[-1]) == num_rows - 1:
+            return cls(num_rows, None)
+        num_blocks = max(1, min(MAX_BLOCKS, num_rows * group // MIN_BLOCK_QUERIES))
+        blocks, start = [], 0
+        for part in positions.tensor_split(num_blocks):
+            visible = int(part[-1]) + 1
+            mask = None if len(part) == 1 else _mask(part, visible, group, like)
+            blocks.append(Block(start, start + len(part), visible, mask))
+            start += len(part)
+        return cls(num_rows, tuple(blocks))
 
 
 def attend(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, positions: torch.Tensor, scale: float
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, rows: CausalRows, scale: float
 ) -> torch.Tensor:
-    """Row i sees tokens 0…positions[i].
+    """Attention of rows over the tokens they see.
 
-    queries: (rows, heads, head_dim), positions: (rows,) ascending, on the CPU, so that shapes are known without
-    asking the device; keys, values: (tokens, kv_heads, head_dim), both placed. Returns (rows, heads * head_dim).
+    queries: (rows, heads, head_dim); keys, values: (tokens, kv_heads, head_dim); both placed. Returns
+    (rows, heads * head_dim).
     """
-    num_rows = queries.shape[0]
-    if num_rows == 1:
-        last = int(positions[0]) + 1
-        return _one_row(queries, keys[:last], values[:last], scale)
-    if _is_whole_prompt(positions, num_rows):
-        return _whole(queries, keys[:num_rows], values[:num_rows], scale)
-    num_blocks = max(1, min(NUM_BLOCKS, num_rows // MIN_BLOCK_ROWS))
-    blocks = zip(queries.tensor_split(num_blocks), positions.tensor_split(num_blocks), strict=True)
-    return torch.cat([_block(q, keys, values, p, scale) for q, p in blocks])
+    if rows.blocks is None:
+        q, k, v = (_heads_first(x[: rows.num_rows]) for x in (queries, keys, values))
+        out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+        return out[0].transpose(0, 1).flatten(1)
+    parts = [_attend_block(queries[b.start : b.stop], keys, values, b, scale) for b in rows.blocks]
+    return torch.cat(parts)
 
 
-def _is_whole_prompt(positions: torch.Tensor, num_rows: int) -> bool:
-    return int(positions[0]) == 0 and int(positions[-1]) == num_rows - 1
-
-
-def _whole(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
-    """Every row from 0: the kernel's own causal mask, as transformers calls it."""
-    q, k, v = _heads_first(queries), _heads_first(keys), _heads_first(values)
-    out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
-    return out[0].transpose(0, 1).flatten(1)
-
-
-def _one_row(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
-    """Decoding: the heads that share a KV head become its rows, so keys are read once."""
-    kv_heads, head_dim = keys.shape[1:]
-    grouped = queries.view(1, kv_heads, -1, head_dim)
-    return scaled_dot_product_attention(grouped, _heads_first(keys), _heads_first(values), scale=scale).view(1, -1)
-
-
-def _block(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, positions: torch.Tensor, scale: float
+def _attend_block(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, block: Block, scale: float
 ) -> torch.Tensor:
-    """Some rows over the keys up to the last row's position, masked by position."""
-    num_rows, heads, head_dim = queries.shape
-    visible_tokens = int(positions[-1]) + 1
+    """The query heads that share a KV head become its rows: keys are read once, and blocks are long enough."""
+    num_rows, _, head_dim = queries.shape
     kv_heads = keys.shape[1]
-    group = heads // kv_heads
-    tokens = torch.arange(visible_tokens, device=queries.device)
-    seen_by = positions.to(queries.device).repeat_interleave(group)
-    mask = tokens <= seen_by[:, None]
-    # Rows of one KV head's group side by side: keys are read once per group, and blocks are long enough to run well.
-    grouped = queries.view(num_rows, kv_heads, group, head_dim).transpose(0, 1).reshape(1, kv_heads, -1, head_dim)
-    out = scaled_dot_product_attention(
-        grouped,
-        _heads_first(keys[:visible_tokens]),
-        _heads_first(values[:visible_tokens]),
-        attn_mask=mask,
-        scale=scale,
-    )
-    return out.view(kv_heads, num_rows, group, head_dim).transpose(0, 1).reshape(num_rows, -1)
+    grouped = queries.view(num_rows, kv_heads, -1, head_dim).transpose(0, 1).reshape(1, kv_heads, -1, head_dim)
+    k, v = _heads_first(keys[: block.visible_tokens]), _heads_first(values[: block.visible_tokens])
+    out = scaled_dot_product_attention(grouped, k, v, attn_mask=block.mask, scale=scale)
+    return out.view(kv_heads, num_rows, -1, head_dim).transpose(0, 1).reshape(num_rows, -1)
+
+
+def _mask(positions: torch.Tensor, visible_tokens: int, group: int, like: torch.Tensor) -> torch.Tensor:
+    """0 where a row sees a token and -inf where not, each row `group` times, (rows * group, visible_tokens)."""
+    last_seen = positions.to(like.device).repeat_interleave(group)[:, None]
+    hidden = torch.arange(visible_tokens, device=like.device) > last_seen
+    return like.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
 
 
 def _heads_first(x: torch.Tensor) -> torch.Tensor:

@@ -70,14 +70,14 @@ def extend(
     spans = spans or SpanRecorder(model.device)
     start, stop = cache.num_tokens, cache.num_tokens + token_ids.shape[0]
     positions = torch.arange(start, stop)
-    rotary = model.rotary(positions.to(model.device))
+    rows, rotary = model.causal_rows(positions), model.rotary(positions.to(model.device))
     hidden = model.embed(token_ids)
     for layer in range(model.num_layers):
         cancelling.check(cancel)
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
             q, k, v = model.qkv(layer, hidden)
             kv = cache.append(layer, model.rotate_(layer, k, rotary), v)
-            attended = attend(model.rotate_(layer, q, rotary), kv.keys, kv.values, positions, model.scale)
+            attended = attend(model.rotate_(layer, q, rotary), kv.keys, kv.values, rows, model.scale)
             hidden = model.finish_layer(layer, hidden, attended)
     cache.num_tokens = stop
     with spans.span(Lane.FIRST_TOKEN, "first token"):
@@ -99,13 +99,13 @@ def prefill_chunk(
     front = 0 if recipe is None else recipe.shape[0]
     ids = token_ids if recipe is None else torch.cat((recipe, token_ids))
     positions = torch.arange(ids.shape[0])
-    rotary = model.rotary(positions.to(model.device))
+    rows, rotary = model.causal_rows(positions), model.rotary(positions.to(model.device))
     hidden = model.embed(ids)
     layers = []
     for layer in range(model.num_layers):
         cancelling.check(cancel)
         q, k, v = model.qkv(layer, hidden)
         layers.append(LayerKV(k[front:].clone(), v[front:].clone()))
-        attended = attend(model.rotate_(layer, q, rotary), model.rotate_(layer, k, rotary), v, positions, model.scale)
+        attended = attend(model.rotate_(layer, q, rotary), model.rotate_(layer, k, rotary), v, rows, model.scale)
         hidden = model.finish_layer(layer, hidden, attended)
     return tuple(layers)

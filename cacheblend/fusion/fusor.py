@@ -78,8 +78,8 @@ def fuse(
     spans = spans or SpanRecorder(model.device)
     num_tokens = plan.num_tokens
     rotary = model.rotary(torch.arange(num_tokens, device=model.device))
-    positions = policy.start(plan)
-    rows = positions.to(model.device)  # the same, where the tensors are
+    rows = policy.start(plan).to(model.device)
+    seen = model.causal_rows(rows.cpu())
     hidden = model.embed(torch.tensor(plan.token_ids, device=model.device)[rows])
     layers: list[LayerKV] = []
     counts: list[int] = []
@@ -97,14 +97,12 @@ def fuse(
             observer.layer(layer, hidden, rows, rows if kept is None else rows[kept], measured)
         if kept is not None:
             rows, hidden, q = rows[kept], hidden[kept], q[kept]
-            positions = rows.cpu()
+            seen = model.causal_rows(rows.cpu())
         with spans.span(Lane.PLACE, f"place layer {layer}", layer):
             model.rotate_(layer, cached.keys, rotary)
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
             queries = model.rotate_(layer, q, rotary.at(rows))
-            hidden = model.finish_layer(
-                layer, hidden, attend(queries, cached.keys, cached.values, positions, model.scale)
-            )
+            hidden = model.finish_layer(layer, hidden, attend(queries, cached.keys, cached.values, seen, model.scale))
         layers.append(buffers)
         counts.append(len(rows) - (num_tokens - plan.context_tokens))
     with spans.span(Lane.FIRST_TOKEN, "first token"):

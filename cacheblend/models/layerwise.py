@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from cacheblend.fusion.attention import CausalRows
 from cacheblend.models.families import FAMILIES, Heads, Llama
 
 
@@ -74,6 +75,11 @@ class LayerwiseModel:
     def kv_bytes_per_token(self) -> int:
         """Bytes of K and V that one token costs over all layers."""
         return 2 * self.num_layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+    def causal_rows(self, positions: torch.Tensor) -> CausalRows:
+        """Which tokens rows at these positions (rows,), ascending and on the CPU, attend to."""
+        like = torch.empty(0, dtype=self.dtype, device=self.device)
+        return CausalRows.at(positions, group=self.num_heads // self.kv_heads, like=like)
 
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         """Token ids (rows,) to hidden states (rows, d_model)."""
