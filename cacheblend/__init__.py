@@ -2,4 +2,27 @@
 
 Dimensions, everywhere: layers · tokens (length of a prompt or chunk) · rows (the tokens still being computed) · heads ·
 kv_heads · head_dim · d_model · vocab. K and V are (tokens, kv_heads, head_dim); batch is 1 and not a dimension.
+Public names are imported when they are first used, so that `import cacheblend.trace` needs no torch.
 """
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "BlendConfig": "cacheblend.config",
+    "Collection": "cacheblend.collection",
+    "Comparison": "cacheblend.trace",
+    "Deviation": "cacheblend.trace",
+    "Engine": "cacheblend.engine",
+    "Mode": "cacheblend.trace",
+    "Selector": "cacheblend.trace",
+    "Trace": "cacheblend.trace",
+}
+__all__ = ["BlendConfig", "Collection", "Comparison", "Deviation", "Engine", "Mode", "Selector", "Trace"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)

@@ -142,8 +142,9 @@ class Engine:
         progress: Callable[[int, int], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> int:
-        """Prefill every chunk whose KV is not in the store; return how many were prefilled."""
-        missing = [chunk.token_ids for chunk in chunks if self._key(chunk.token_ids) not in self.store]
+        """Prefill every chunk whose KV is not in the store, and the prompt's prefix; return how many were prefilled."""
+        wanted = [self.prompts.prefix, *(chunk.token_ids for chunk in chunks)]
+        missing = [ids for ids in dict.fromkeys(wanted) if ids and self._key(ids) not in self.store]
         for done, token_ids in enumerate(missing):
             if progress is not None:
                 progress(done, len(missing))

@@ -11,8 +11,6 @@ import numpy as np
 from cacheblend.documents.split import Chunk
 from cacheblend.retrieval.embedder import Embedder
 
-faiss.omp_set_num_threads(1)  # the search is short, and the cores belong to the language model
-
 
 @dataclass(frozen=True, slots=True)
 class Hit:

