@@ -16,6 +16,8 @@ DOCUMENT_SUFFIXES = frozenset({".md", ".txt", ".html"})
 _COLLECTION = "collection.json"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _ANNOUNCED = re.compile(r":\s*\n\s*")  # "The answer is:", and the answer on a line of its own
+_LIST_START = re.compile(r"(^|:)\s*1\.\s+(?=[^\W\d])")  # "The answer is: 1. Port Ember"
+_CONTRAST = re.compile(r",\s+not\b.*")
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")  # a number keeps its decimals: "14" is not in "14.5"
 _NEGATIONS = frozenset({"not", "no", "never", "t"})  # "t" is what is left of "isn't"
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # "8,600" is read as "8600"
@@ -80,8 +82,9 @@ def is_right(answer_text: str, question: SampleQuestion) -> bool:
     """Tell whether the first sentence of an answer contains an accepted string and denies nothing.
 
     Compared word by word, without case and punctuation, whole words only. The first sentence is the first that has a
-    word in it, and a line's end also ends it, unless the line ends in a colon: what a model adds after it neither
-    helps nor harms. A sentence with a negation is wrong whatever it names ("Port Ember is not mentioned").
+    word in it, and a line's end also ends it, unless the line ends in a colon; the "1." of a list does not. What a
+    model adds after it neither helps nor harms. What follows ", not" is a contrast and not read; any other negation
+    makes the answer wrong whatever it names ("Port Ember is not mentioned").
     """
     answer = _words(_first_sentence(answer_text))
     named = any(_contains(answer, _words(accepted)) for accepted in question.accepted)
@@ -89,7 +92,9 @@ def is_right(answer_text: str, question: SampleQuestion) -> bool:
 
 
 def _first_sentence(text: str) -> str:
-    return next((s for s in _SENTENCE_END.split(_ANNOUNCED.sub(": ", text)) if _words(s)), "")
+    plain = _LIST_START.sub(r"\1 ", _ANNOUNCED.sub(": ", text))
+    sentence = next((s for s in _SENTENCE_END.split(plain) if _words(s)), "")
+    return _CONTRAST.sub("", sentence)
 
 
 def _words(text: str) -> list[str]:

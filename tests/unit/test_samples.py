@@ -29,7 +29,10 @@ def bakery(*accepted: str) -> SampleQuestion:
         "…\n\nPort Ember",
         '"Port Ember"\nQuestion: and then?',
         "The answer is:\n\nPort Ember",
+        "The answer is: 1. The bakery in Port Ember",
+        "1. Port Ember\n2. Amberford",
         "Port Ember. Not Amberford.",
+        "It is in Port Ember, not in Amberford.",
     ],
 )
 def test_an_answer_that_names_it_is_right(answer: str) -> None:
@@ -47,8 +50,11 @@ def test_an_answer_that_names_it_is_right(answer: str) -> None:
         "Ember Port",
         "In Amberford. It is not in Port Ember.",
         "Amberford\nPort Ember",
+        "1. Amberford\n2. Port Ember",
         "Port Ember is not mentioned in the passages.",
         "It isn't in Port Ember.",
+        "In Amberford, not in Port Ember.",
+        "Not in Port Ember, but in Amberford.",
     ],
 )
 def test_any_other_answer_is_wrong(answer: str) -> None:
