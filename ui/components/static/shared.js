@@ -244,8 +244,11 @@ function makeSelect(label, options, onChange) {
 }
 
 function wrapField(label, control) {
-  const field = make("label", "cb-field");
-  field.append(make("span", "", label), control);
+  const field = make("div", "cb-field");
+  const name = make("label", "", label);
+  control.id = `cb-${Math.random().toString(36).slice(2)}`;
+  name.htmlFor = control.id;
+  field.append(name, control);
   return field;
 }
 
