@@ -1,7 +1,7 @@
 """Matrices as one byte a cell, in base64: what the widgets' canvases draw.
 
 Code 0 is "nothing here" (NaN); 1…255 hold the square root of value / top, so that small values keep their steps. Signed
-values sit around 128. The browser's half of this is static/shared.js.
+values sit around 128. The browser's half of this is static/codes.js.
 """
 
 from __future__ import annotations

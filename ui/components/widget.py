@@ -11,7 +11,14 @@ import gradio as gr
 from cacheblend.trace import Comparison
 
 STATIC = Path(__file__).with_name("static")
-SHARED_JS, SHARED_CSS = ((STATIC / f"shared.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
+SHARED = ("controls", "codes", "canvas", "link")  # what all widgets use, run in the function scope of each
+
+
+def _read(file: str) -> str:
+    return (STATIC / file).read_text(encoding="utf-8")
+
+
+SHARED_JS, SHARED_CSS = "\n".join(_read(f"{part}.js") for part in SHARED), _read("shared.css")
 
 Lookup = Callable[[str], Comparison | None]  # a run's unguessable id → its comparison, None when it is gone
 Answer = Callable[[Comparison, Mapping[str, Any]], dict[str, Any]]
@@ -22,12 +29,11 @@ def make_widget(name: str, *, server_functions: list[Callable[[Any], dict[str, A
 
     A plain gr.HTML rather than a subclass: Gradio writes a .pyi file beside the source of every subclass.
     """
-    script, style = ((STATIC / f"{name}.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
     return gr.HTML(
         value=None,
         html_template='<div class="cb-widget"></div>',
-        css_template=SHARED_CSS + style,
-        js_on_load=SHARED_JS + script,
+        css_template=SHARED_CSS + _read(f"{name}.css"),
+        js_on_load=SHARED_JS + _read(f"{name}.js"),
         apply_default_css=False,
         server_functions=server_functions,
         elem_id=elem_id,
