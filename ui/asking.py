@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,8 @@ from ui.guard import STOPPED
 from ui.sessions import Run, Session, new_id
 from ui.settings import MAX_QUESTION, Settings
 from ui.studio import Studio
+
+SETTLE_S = 0.3  # a browser on this machine finishes drawing before a mode's clock starts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,8 @@ def follow(events: Iterator[Event], view: View) -> Generator[View, None, Compari
             card, sentence = advance(view.cards[event.mode], event)
             view = replace(view, cards={**view.cards, event.mode: card}, status=notices.progress(sentence))
             yield view
+            if isinstance(event, Started):
+                time.sleep(SETTLE_S)
     except Cancelled:
         yield replace(view, status=STOPPED, cards={mode: stopped(card) for mode, card in view.cards.items()})
     return None

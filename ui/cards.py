@@ -59,7 +59,7 @@ def render(card: Card, expected: SampleQuestion | None = None) -> str:
     body = (
         _off()
         if card.phase is Phase.OFF
-        else _answer(card) + _judged(card, expected) + _time(card) + _facts(card) + _verdict(card)
+        else _answer(card) + _judged(card, expected) + _time(card) + _facts(card) + _verdict(card, expected)
     )
     busy = "true" if card.phase in {Phase.WAITING, Phase.RUNNING, Phase.STREAMING} else "false"
     return (
@@ -74,7 +74,7 @@ def _done(trace: Trace, full: Trace | None, slowest_ms: float | None) -> Card:
 
 
 def _off() -> str:
-    return '<p class="quiet">Not asked for in this run.</p>'
+    return '<p class="quiet">Not run.</p>'
 
 
 def _answer(card: Card) -> str:
@@ -149,8 +149,8 @@ def _facts(card: Card) -> str:
     return '<dl class="facts">' + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in rows) + "</dl>"
 
 
-def _verdict(card: Card) -> str:
+def _verdict(card: Card, expected: SampleQuestion | None) -> str:
     if card.trace is None or (card.full is None and card.slowest_ms is None):
         return ""
-    said = verdict(card.trace, card.full)
+    said = verdict(card.trace, card.full, expected)
     return f'<p class="verdict tone-{said.tone}">{words.text(said.sentence)}</p>'

@@ -63,8 +63,8 @@ def _add(studio: Studio, session: Session, paths: Sequence[str]) -> Iterator[Lis
         )
         listing = Listing(documents=render(collection.documents))
         yield replace(listing, status=notices.progress("Computing the chunks' caches"))
-        num_new = yield from _precompute(studio, collection, report, cancel)
-        yield replace(listing, status=outcome(report, num_new))
+        yield from _precompute(studio, collection, report, cancel)
+        yield replace(listing, status=outcome(report))
 
 
 def _precompute(
@@ -83,15 +83,13 @@ def _precompute(
     )
 
 
-def outcome(report: AddReport, num_precomputed: int) -> str:
+def outcome(report: AddReport) -> str:
     """Say what was added, and a sentence for each file that was not."""
     if not report.added:
         return notices.failed(report.failures)
     num_chunks = sum(info.num_chunks for info in report.added)
-    said = f"{words.count(len(report.added), 'document')} added, {words.count(num_chunks, 'chunk')}, "
-    return notices.done(said + f"{words.count(num_precomputed, 'cache')} computed.") + (
-        notices.failed(report.failures) if report.failures else ""
-    )
+    said = f"{words.count(len(report.added), 'document')} added: {words.count(num_chunks, 'chunk')}, caches ready."
+    return notices.done(said) + (notices.failed(report.failures) if report.failures else "")
 
 
 def _said(sentence: str) -> Listing:

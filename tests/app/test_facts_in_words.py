@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from cacheblend.samples import SampleQuestion
 from cacheblend.trace import Fidelity, Lane, Mode, Span
 from tests.app.fakes import TTFT_MS, fake_comparison, fake_trace, recorded_comparison
 from tests.synthetic import HOSTILE
@@ -54,6 +55,15 @@ def test_verdict(f1, agreement, ttft_ms, tone, sentence):
     assert (said.tone, said.sentence) == (tone, sentence)
 
 
+def test_verdict_where_the_answer_is_known():
+    expected = SampleQuestion(question="Who?", answer="Ada", accepted=("ada",), documents=("a", "b"))
+    full, reuse = fake_trace(Mode.FULL), fake_trace(Mode.REUSE)
+    assert verdict(reuse, full, expected).sentence == "Loses the answer that full gives (word F1 0.00), 35 × sooner."
+    right, wrong = replace(reuse, answer="Ada did."), replace(full, answer="Nobody knows.")
+    assert verdict(right, wrong, expected).sentence.startswith("Right where full is wrong")
+    assert verdict(fake_trace(Mode.BLEND), full, expected).sentence.startswith("Same answer as full")
+
+
 def test_verdict_of_full_and_without_full():
     assert verdict(fake_trace(Mode.FULL), None).sentence.startswith("The reference")
     assert "Run full recompute as well" in verdict(fake_trace(Mode.BLEND), None).sentence
@@ -74,7 +84,7 @@ def test_a_column_says_what_was_measured():
 
 def test_a_mode_that_was_not_asked_for_says_so():
     columns = cards.cards_of(fake_comparison("?", [], [fake_trace(Mode.BLEND)]))
-    assert "Not asked for" in cards.render(columns[Mode.FULL])
+    assert "Not run." in cards.render(columns[Mode.FULL])
     assert "faster" not in cards.render(columns[Mode.BLEND])
 
 

@@ -20,6 +20,11 @@ from ui.studio import RECORDED
 TEXTS = {"ada.txt": "Ada wrote the first program.", "charles.txt": "Charles drew the engine."}
 
 
+@pytest.fixture(autouse=True)
+def no_settling(monkeypatch):
+    monkeypatch.setattr(asking, "SETTLE_S", 0)
+
+
 @pytest.fixture
 def studio(tmp_path):
     return fake_studio(samples=[sample(tmp_path, "first"), sample(tmp_path, "second", 2)])

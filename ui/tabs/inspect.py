@@ -44,7 +44,7 @@ def build(page: Page) -> None:
             views += [gr.Plot(show_label=False, elem_id="cdf"), gr.Plot(show_label=False, elem_id="profile")]
         with gr.Row(elem_classes="figures"):
             views += [gr.Plot(show_label=False, elem_id="ranks"), gr.Plot(show_label=False, elem_id="overlap")]
-    drawn, wanted = gr.State(None), gr.State(None)
+        drawn, wanted = gr.State(None), gr.State(None)
     blank = [gr.skip()] * len(views)
 
     def on_open(run_id: str, drawn_id: str | None) -> tuple[Any, ...]:
