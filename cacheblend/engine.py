@@ -10,7 +10,6 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,26 +17,25 @@ import torch
 from cacheblend import cancel as cancelling
 from cacheblend.collection import Collection
 from cacheblend.config import BlendConfig
-from cacheblend.decoding import decode, score, stop_ids, token_texts
+from cacheblend.decoding import stop_ids, token_texts
 from cacheblend.documents import Chunk
-from cacheblend.events import Compared, Event, Finished, FirstToken, Started, TextDelta
+from cacheblend.events import Compared, Event, TextDelta
 from cacheblend.fusion.extend import KVCache, extend, prefill_chunk
 from cacheblend.fusion.fusor import fuse
 from cacheblend.fusion.source import MemorySource
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.inspection import inspect_plan
-from cacheblend.kv import ChunkKey, ChunkKV, LayerKV
-from cacheblend.metrics import kl_divergence, top1_agreement, word_f1
+from cacheblend.kv import ChunkKey, ChunkKV
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.models.selfcheck import check_model
 from cacheblend.models.weights import EMBEDDED, display_name, load_model
 from cacheblend.prompt import PromptBuilder, PromptPlan
 from cacheblend.retrieval import Hit, load_embedder
+from cacheblend.run import Prefilled, Reference, Run
 from cacheblend.store import MemoryStore
 from cacheblend.trace import (
     Comparison,
     Environment,
-    Fidelity,
     Inspection,
     Lane,
     Mode,
@@ -49,21 +47,6 @@ logger = logging.getLogger(__name__)
 DEFAULT_STORE_BYTES = 4 * 2**30
 ALL_MODES = (Mode.FULL, Mode.REUSE, Mode.BLEND)
 DEFAULT_BLEND = BlendConfig()
-
-
-@dataclass(frozen=True, slots=True)
-class Prefilled:
-    """A prompt's KV, ready to decode. logits: (vocab,) of the next token."""
-
-    cache: KVCache
-    logits: torch.Tensor
-    spans: SpanRecorder
-    kept_per_layer: tuple[int, ...]  # context rows computed at each layer
-    is_warm: bool
-
-    def layer(self, index: int) -> LayerKV:
-        """Fused KV of one layer, keys after RoPE, each (tokens, kv_heads, head_dim)."""
-        return self.cache.layer(index)
 
 
 class Engine:
@@ -86,7 +69,7 @@ class Engine:
         self.prompts = PromptBuilder(tokenizer)
         self._name, self._embedder_name = name, embedder
         self._embedder: Any = None
-        self._stop_ids = stop_ids(hf_model, tokenizer)
+        self.stop_ids = stop_ids(hf_model, tokenizer)
         self._fingerprint = _fingerprint(hf_model)
 
     @classmethod
@@ -226,7 +209,7 @@ class Engine:
     ) -> Iterator[str]:
         """Stream the answer to a question over retrieved chunks, piece by piece. blend: the fields of BlendConfig."""
         plan = self.plan(question, hits, max_new_tokens=max_new_tokens)
-        run = _Run(self, plan, Mode(mode), BlendConfig(**blend), max_new_tokens, cancel)
+        run = Run(self, plan, Mode(mode), BlendConfig(**blend), max_new_tokens, cancel)
         shown = ""
         for event in run.events(None):
             if isinstance(event, TextDelta):
@@ -246,10 +229,10 @@ class Engine:
         """Run one question in several modes on the same chunks in the same order; full goes first, others are held
         against it. Raises PromptTooLongError before anything runs, Cancelled when stopped."""
         plan = self.plan(question, hits, max_new_tokens=max_new_tokens)
-        reference: _Reference | None = None
+        reference: Reference | None = None
         traces: list[Trace] = []
         for mode in sorted(set(modes), key=ALL_MODES.index):
-            run = _Run(self, plan, mode, blend, max_new_tokens, cancel)
+            run = Run(self, plan, mode, blend, max_new_tokens, cancel)
             yield from run.events(reference)
             reference = run.reference if mode is Mode.FULL else reference
             traces.append(run.trace)
@@ -309,101 +292,6 @@ class Engine:
                 self.store.put(entry, pinned=keys)
                 found[i] = entry
         return [entry for entry in found if entry is not None], num_missing
-
-
-@dataclass(frozen=True, slots=True)
-class _Reference:
-    """Full's answer, and its logits (answer tokens, vocab) along it."""
-
-    answer: str
-    answer_ids: tuple[int, ...]
-    logits: torch.Tensor
-
-
-class _Run:
-    """One mode's timed pass, and behind it the untimed measurement of its distance to full."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        plan: PromptPlan,
-        mode: Mode,
-        blend: BlendConfig,
-        max_new_tokens: int,
-        cancel: threading.Event | None,
-    ) -> None:
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-        self.engine, self.plan, self.mode, self.blend = engine, plan, mode, blend
-        self.max_new_tokens, self.cancel = max_new_tokens, cancel
-        self.trace: Trace
-        self.reference: _Reference
-
-    def events(self, reference: _Reference | None) -> Iterator[Event]:
-        yield Started(self.mode)
-        engine = self.engine
-        prefilled = engine.prefill_plan(
-            self.plan, self.mode, self.blend, reserve=self.max_new_tokens, cancel=self.cancel
-        )
-        trace = self._trace(prefilled)
-        yield FirstToken(self.mode, trace.ttft_ms, trace.is_warm)
-        answer_ids: list[int] = []
-        for token in decode(
-            engine.model,
-            prefilled.cache,
-            prefilled.logits,
-            max_new_tokens=self.max_new_tokens,
-            stop_ids=engine._stop_ids,
-            spans=prefilled.spans,
-            cancel=self.cancel,
-        ):
-            answer_ids.append(token)
-            yield TextDelta(self.mode, engine.text(answer_ids))
-        self._finish(trace, prefilled, tuple(answer_ids), reference)
-        yield Finished(self.mode, self.trace)
-
-    def _trace(self, prefilled: Prefilled) -> Trace:
-        """What is known once the first token is there."""
-        later = prefilled.kept_per_layer[1:] or prefilled.kept_per_layer
-        recomputed = sum(later) / len(later)
-        return Trace(
-            mode=self.mode,
-            policy=self.blend.describe(self.mode),
-            ratio=self.blend.asked_ratio(self.mode),
-            answer="",
-            answer_ids=(),
-            spans=prefilled.spans.spans(),
-            recomputed_tokens=round(recomputed),
-            recomputed_share=recomputed / max(self.plan.context_tokens, 1),
-            is_warm=prefilled.is_warm,
-        )
-
-    def _finish(
-        self, trace: Trace, prefilled: Prefilled, answer_ids: tuple[int, ...], reference: _Reference | None
-    ) -> None:
-        """Measure the distance to full along full's own answer, on the KV that the timed pass left."""
-        engine, answer = self.engine, self.engine.text(answer_ids)
-        prefilled.cache.crop(self.plan.num_tokens)
-        if self.mode is Mode.FULL:
-            logits = score(engine.model, prefilled.cache, prefilled.logits, answer_ids)
-            self.reference = reference = _Reference(answer, answer_ids, logits)
-        self.trace = replace(
-            trace,
-            answer=answer,
-            answer_ids=answer_ids,
-            spans=prefilled.spans.spans(),
-            fidelity=self._fidelity(prefilled, answer, reference) if reference else None,
-        )
-
-    def _fidelity(self, prefilled: Prefilled, answer: str, reference: _Reference) -> Fidelity:
-        logits = score(self.engine.model, prefilled.cache, prefilled.logits, reference.answer_ids)
-        kl = kl_divergence(reference.logits, logits)
-        return Fidelity(
-            first_token_kl=float(kl[0]),
-            mean_kl=float(kl.mean()),
-            top1_agreement=top1_agreement(reference.logits, logits),
-            f1_to_full=word_f1(answer, reference.answer),
-        )
 
 
 def _fingerprint(hf_model: Any) -> str:

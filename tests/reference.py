@@ -1,7 +1,7 @@
 """Oracles: what the library must compute, written a second time and naively. Imports nothing of the code under test.
 
-Two kinds: transformers' own forward with an explicit mask, for every family; and a Llama in plain loops over rows, which
-recomputes chosen rows of a mixed cache.
+Two kinds: transformers' own forward with an explicit mask, for every family; and a Llama in plain loops over rows,
+which recomputes chosen rows of a mixed cache.
 """
 
 from __future__ import annotations

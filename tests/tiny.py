@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 from transformers import (
     GraniteConfig,
     GraniteForCausalLM,
@@ -16,6 +19,7 @@ from transformers import (
     Olmo2ForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
+    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -83,3 +87,19 @@ def random_ids(length: int, seed: int) -> list[int]:
     """Token ids that are no special token."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, VOCAB, (length,), generator=generator).tolist()
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """A word-level tokenizer over the tiny models' vocabulary, with a chat template and control tokens."""
+    words = ["who", "lit", "it", "?", "x", "ignore", "this", "Question", "Answer", "Passages", ":", ".", "\n"]
+    vocabulary = {"<unk>": 0, "<start>": 1, "<end>": 2, **{word: 3 + i for i, word in enumerate(words)}}
+    vocabulary |= {f"w{i}": i for i in range(len(vocabulary), VOCAB)}
+    backend = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = Whitespace()
+    backend.add_special_tokens(["<start>", "<end>"])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<start>", eos_token="<end>")
+    tokenizer.chat_template = (
+        "{% for m in messages %}<start>{{ m['content'] }}<end>{% endfor %}"
+        + "{% if add_generation_prompt %}<start>{% endif %}"
+    )
+    return tokenizer

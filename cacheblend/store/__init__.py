@@ -1,5 +1,5 @@
 """Where chunk caches live."""
 
-from cacheblend.store.memory import MemoryStore
+from cacheblend.store.memory import MemoryStore, StoreFullError, StoreStats
 
-__all__ = ["MemoryStore"]
+__all__ = ["MemoryStore", "StoreFullError", "StoreStats"]

@@ -1,0 +1,137 @@
+"""One mode's run of one prompt: a timed pass, and behind it the untimed measurement of its distance to full.
+
+Knows an engine that prefills; nothing of where chunks or weights come from.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from cacheblend.config import BlendConfig
+from cacheblend.decoding import decode, score
+from cacheblend.events import Event, Finished, FirstToken, Started, TextDelta
+from cacheblend.fusion.extend import KVCache
+from cacheblend.fusion.spans import SpanRecorder
+from cacheblend.kv import LayerKV
+from cacheblend.metrics import kl_divergence, top1_agreement, word_f1
+from cacheblend.prompt import PromptPlan
+from cacheblend.trace import Fidelity, Mode, Trace
+
+if TYPE_CHECKING:
+    from cacheblend.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """A prompt's KV, ready to decode. logits: (vocab,) of the next token."""
+
+    cache: KVCache
+    logits: torch.Tensor
+    spans: SpanRecorder
+    kept_per_layer: tuple[int, ...]  # context rows computed at each layer
+    is_warm: bool
+
+    def layer(self, index: int) -> LayerKV:
+        """Fused KV of one layer, keys after RoPE, each (tokens, kv_heads, head_dim)."""
+        return self.cache.layer(index)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Full's answer, and its logits (answer tokens, vocab) along it."""
+
+    answer: str
+    answer_ids: tuple[int, ...]
+    logits: torch.Tensor
+
+
+class Run:
+    """One mode's timed pass, and behind it the untimed measurement of its distance to full."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        plan: PromptPlan,
+        mode: Mode,
+        blend: BlendConfig,
+        max_new_tokens: int,
+        cancel: threading.Event | None,
+    ) -> None:
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+        self.engine, self.plan, self.mode, self.blend = engine, plan, mode, blend
+        self.max_new_tokens, self.cancel = max_new_tokens, cancel
+        self.trace: Trace
+        self.reference: Reference
+
+    def events(self, reference: Reference | None) -> Iterator[Event]:
+        """Run the mode; reference: full's answer, if full ran before. Afterwards `trace` is set."""
+        yield Started(self.mode)
+        engine = self.engine
+        prefilled = engine.prefill_plan(
+            self.plan, self.mode, self.blend, reserve=self.max_new_tokens, cancel=self.cancel
+        )
+        trace = self._trace(prefilled)
+        yield FirstToken(self.mode, trace.ttft_ms, trace.is_warm)
+        answer_ids: list[int] = []
+        for token in decode(
+            engine.model,
+            prefilled.cache,
+            prefilled.logits,
+            max_new_tokens=self.max_new_tokens,
+            stop_ids=engine.stop_ids,
+            spans=prefilled.spans,
+            cancel=self.cancel,
+        ):
+            answer_ids.append(token)
+            yield TextDelta(self.mode, engine.text(answer_ids))
+        self._finish(trace, prefilled, tuple(answer_ids), reference)
+        yield Finished(self.mode, self.trace)
+
+    def _trace(self, prefilled: Prefilled) -> Trace:
+        """What is known once the first token is there."""
+        later = prefilled.kept_per_layer[1:] or prefilled.kept_per_layer
+        recomputed = sum(later) / len(later)
+        return Trace(
+            mode=self.mode,
+            policy=self.blend.describe(self.mode),
+            ratio=self.blend.asked_ratio(self.mode),
+            answer="",
+            answer_ids=(),
+            spans=prefilled.spans.spans(),
+            recomputed_tokens=round(recomputed),
+            recomputed_share=recomputed / max(self.plan.context_tokens, 1),
+            is_warm=prefilled.is_warm,
+        )
+
+    def _finish(
+        self, trace: Trace, prefilled: Prefilled, answer_ids: tuple[int, ...], reference: Reference | None
+    ) -> None:
+        """Measure the distance to full along full's own answer, on the KV that the timed pass left."""
+        engine, answer = self.engine, self.engine.text(answer_ids)
+        prefilled.cache.crop(self.plan.num_tokens)
+        if self.mode is Mode.FULL:
+            logits = score(engine.model, prefilled.cache, prefilled.logits, answer_ids)
+            self.reference = reference = Reference(answer, answer_ids, logits)
+        self.trace = replace(
+            trace,
+            answer=answer,
+            answer_ids=answer_ids,
+            spans=prefilled.spans.spans(),
+            fidelity=self._fidelity(prefilled, answer, reference) if reference else None,
+        )
+
+    def _fidelity(self, prefilled: Prefilled, answer: str, reference: Reference) -> Fidelity:
+        logits = score(self.engine.model, prefilled.cache, prefilled.logits, reference.answer_ids)
+        kl = kl_divergence(reference.logits, logits)
+        return Fidelity(
+            first_token_kl=float(kl[0]),
+            mean_kl=float(kl.mean()),
+            top1_agreement=top1_agreement(reference.logits, logits),
+            f1_to_full=word_f1(answer, reference.answer),
+        )
