@@ -184,16 +184,12 @@ function drawCross() {
 }
 
 function drawLines(context, side, token, query, locked) {
-  const x = across(token + 0.5, side);
-  const y = down(query + 0.5, side);
-  for (const [colour, width] of [["rgb(0 0 0 / 70%)", 3], [locked ? "#ff5a36" : "#fff", 1.2]]) {
-    context.strokeStyle = colour;
-    context.lineWidth = width;
-    context.beginPath();
-    if (x >= 0 && x <= side) context.rect(GUTTER + x, 0, 0, side);
-    if (y >= 0 && y <= side) context.rect(GUTTER, y, side, 0);
-    context.stroke();
-  }
+  const x = Math.round(across(token + 0.5, side)) + 0.5;
+  const y = Math.round(down(query + 0.5, side)) + 0.5;
+  const path = new Path2D();
+  if (x >= 0 && x <= side) path.rect(GUTTER + x, 0, 0.01, side);
+  if (y >= 0 && y <= side) path.rect(GUTTER, y, side, 0.01);
+  strokeMark(context, path, locked);
 }
 
 function drawDrag(context, side) {

@@ -1,5 +1,17 @@
 // Canvases: a matrix of codes painted at device resolution, zoomed, and pointed at with mouse, finger and keys.
 
+const LOCKED = "#ff2bd6"; // in no scale, so it shows on all of them
+
+// A line in a dark casing: legible on every colour underneath.
+function strokeMark(context, path, isLocked) {
+  context.strokeStyle = "rgb(0 0 0 / 80%)";
+  context.lineWidth = isLocked ? 3.5 : 2.5;
+  context.stroke(path);
+  context.strokeStyle = isLocked ? LOCKED : "#fff";
+  context.lineWidth = isLocked ? 1.5 : 1;
+  context.stroke(path);
+}
+
 function cellAt(edges, place) {
   let low = 0;
   let high = edges.length - 2;

@@ -190,17 +190,13 @@ function drawToken(context, token, locked) {
   const left = xOf(token);
   const width = Math.max(2, xOf(token + 1) - left);
   if (left + width < GUTTER || left > root.clientWidth) return;
-  context.strokeStyle = "#000";
-  context.lineWidth = 3;
-  context.strokeRect(left, 0, width, height);
-  context.strokeStyle = locked ? "#ff5a36" : "#fff";
-  context.lineWidth = 1.5;
-  context.strokeRect(left, 0, width, height);
+  const path = new Path2D();
+  path.rect(left, 1, width, height - 2);
   if (state.row !== null) {
     const cell = height / state.payload.layers;
-    context.lineWidth = 1;
-    context.strokeRect(GUTTER, state.row * cell, root.clientWidth - GUTTER, cell);
+    path.rect(GUTTER, state.row * cell, root.clientWidth - GUTTER, cell);
   }
+  strokeMark(context, path, locked);
 }
 
 function drawDrag(context) {
