@@ -17,6 +17,7 @@ from ui.guard import STOPPED
 from ui.sessions import Run, Session, new_id
 from ui.settings import MAX_QUESTION, Settings
 from ui.studio import Studio
+from ui.turns import undisturbed
 
 SETTLE_S = 0.3  # a browser on this machine finishes drawing before a mode's clock starts
 
@@ -48,7 +49,7 @@ def ask(studio: Studio, session: Session, question: str, settings: Settings) -> 
             max_new_tokens=settings.max_new_tokens,
             cancel=cancel,
         )
-        comparison = yield from follow(events, waiting(question, hits, settings.modes))
+        comparison = yield from follow(undisturbed(events, studio.turn), waiting(question, hits, settings.modes))
         if comparison is not None:
             run = Run(
                 id=new_id(),

@@ -10,6 +10,7 @@ from ui import notices
 from ui.background import stream
 from ui.sessions import Run
 from ui.studio import Studio
+from ui.turns import PoliteAttention
 
 GONE = "This run is no longer in memory: ask the question again to look inside."
 
@@ -50,6 +51,7 @@ def look(studio: Studio, session_id: str | None, run_id: str | None) -> Iterator
             ),
             lambda step: Step(notices.progress("Recording the inside of the model", *step)),
         )
-    inspected = replace(run.comparison, inspection=inspection)
+    polite = replace(inspection, attention=PoliteAttention(inspection.attention, studio.turn))
+    inspected = replace(run.comparison, inspection=polite)
     session.keep(replace(run, comparison=inspected))
     yield Step("", inspected)

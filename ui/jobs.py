@@ -15,6 +15,7 @@ from ui.frame import Page
 from ui.guard import STOPPED
 
 STOP_WAIT_S = 10.0  # a job looks at its switch between layers and between tokens
+FAILED = notices.failed(["This could not be done: the value was refused, the queue is full, or something broke."])
 WAITING = notices.progress("Waiting for the model")
 
 
@@ -30,10 +31,12 @@ def model_job(
     """Run `handler` on `trigger`, one model job at a time; the browser says that it waits before the server answers."""
     trigger(fn=None, js=f"() => {json.dumps(WAITING)}", outputs=status, api_visibility="private")
     visibility = {"api_name": api_name} if api_name else {"api_visibility": "private"}
-    return trigger(
+    job = trigger(
         handler, inputs, outputs, concurrency_id="model", concurrency_limit=1,
         show_progress="minimal", show_progress_on=status, **visibility,
     )  # fmt: skip
+    job.failure(fn=None, js=f"() => {json.dumps(FAILED)}", outputs=status, api_visibility="private")
+    return job
 
 
 def stop_button(page: Page, jobs: Sequence[Dependency], status: gr.HTML) -> gr.Button:
@@ -47,5 +50,8 @@ def stop_button(page: Page, jobs: Sequence[Dependency], status: gr.HTML) -> gr.B
 
     button = gr.Button("Stop", size="sm", variant="stop", elem_classes="stop")
     stopped = button.click(stop, page.session, status, queue=False, show_progress="hidden", api_visibility="private")
-    stopped.then(fn=None, cancels=list(jobs), api_visibility="private")
+    # Gradio's own cancelling reacts to a component's event alone, and comes second: a running job has ended by itself.
+    withdraw = gr.Button("Withdraw", visible="hidden", elem_id=f"withdraw-{status.elem_id}")
+    withdraw.click(fn=None, cancels=list(jobs), api_visibility="private")
+    stopped.then(fn=None, js=f"() => document.getElementById('{withdraw.elem_id}').click()", api_visibility="private")
     return button

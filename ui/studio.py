@@ -39,6 +39,7 @@ class Studio:
         self._load_engine = load_engine
         self._engine: Engine | None = None
         self._lock = threading.Lock()
+        self.turn = threading.Lock()  # held while a run is being timed
 
     @property
     def loaded(self) -> Engine | None:

@@ -63,6 +63,7 @@ class FakeEngine:
         self.cached: set[tuple[int, ...]] = set()
         self.store = FakeStore(self)
         self.pause_s = pause_s
+        self.num_asked = 0
         self.num_running = 0
         self.most_running = 0
 
@@ -95,6 +96,7 @@ class FakeEngine:
     ) -> Iterator[Event]:
         if sum(len(h.chunk.token_ids) for h in hits) > self.context_limit:
             raise PromptTooLongError(f"The prompt is too long: drop {hits[-1].chunk.label}.")
+        self.num_asked += 1
         self.num_running += 1
         self.most_running = max(self.most_running, self.num_running)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -16,6 +17,7 @@ from ui import asking, documents_list, exports, guard, indexing, inspecting, mea
 from ui.cards import Phase
 from ui.settings import Settings
 from ui.studio import RECORDED
+from ui.turns import undisturbed
 
 TEXTS = {"ada.txt": "Ada wrote the first program.", "charles.txt": "Charles drew the engine."}
 
@@ -211,3 +213,32 @@ def test_the_page_is_imported_without_torch():
     code = "import app, sys; print([m for m in ('torch', 'transformers', 'sentence_transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_look_at_attention_waits_while_a_run_is_timed(session, studio):
+    *_, asked = asking.ask(studio, session, "Who?", Settings())
+    *_, last = inspecting.look(studio, session.id, asked.run_id)
+    looked = threading.Event()
+
+    def look() -> None:
+        maps, size = last.comparison.inspection.attention, len(last.comparison.tokens)
+        maps.window(Mode.FULL, maps.layers[0], None, rows=(0, size), cols=(0, size), size=8)
+        looked.set()
+
+    with studio.turn:
+        worker = threading.Thread(target=look)
+        worker.start()
+        assert not looked.wait(0.2)
+    assert looked.wait(5)
+    worker.join()
+
+
+def test_a_turn_is_held_while_the_engine_works_and_free_while_a_view_is_shown():
+    turn = threading.Lock()
+
+    def working():
+        for _ in range(2):
+            assert turn.locked()
+            yield turn.locked()
+
+    assert [turn.locked() for _ in undisturbed(working(), turn)] == [False, False]

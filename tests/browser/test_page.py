@@ -114,6 +114,18 @@ def test_a_question_without_documents_is_refused_beside_the_button(page: Page, p
     expect(page.locator("#heading .badge")).to_contain_text("recorded run")
 
 
+def test_what_breaks_unexpectedly_is_said_and_the_page_goes_on(page: Page, tmp_path):
+    with live(tmp_path) as served:
+        open_page(page, served.url)
+        pick_sample(page)
+        collection = next(iter(served.studio.sessions._by_id.values())).collection
+        collection.search, kept = lambda *_: 1 / 0, collection.search
+        page.get_by_role("button", name="Ask in every mode").click()
+        expect(page.locator("#ask-status [role=alert]")).to_contain_text("something broke")
+        collection.search = kept
+        ask(page)
+
+
 def test_stop_ends_a_run_and_another_can_follow(page: Page, tmp_path):
     with live(tmp_path, pause_s=0.4) as served:
         open_page(page, served.url)
@@ -129,7 +141,9 @@ def test_stop_ends_a_run_and_another_can_follow(page: Page, tmp_path):
         ask(page)
 
 
-def test_a_second_visitor_waits_in_line_and_sees_only_their_own(browser: Browser, watch: Watch, tmp_path):
+@pytest.fixture
+def two_visitors(browser: Browser, watch: Watch, tmp_path):
+    """Two pages of one server, each with a sample of its own, where an answer takes some seconds."""
     with live(tmp_path, pause_s=0.3) as served:
         contexts = [browser.new_context() for _ in range(2)]
         pages = []
@@ -137,18 +151,35 @@ def test_a_second_visitor_waits_in_line_and_sees_only_their_own(browser: Browser
             watch.over(context)
             pages.append(open_page(context.new_page(), served.url))
             pick_sample(pages[-1], title)
-        first, second = pages
-        for page in pages:
-            page.get_by_role("button", name="Ask in every mode").click()
-        expect(second.locator("#ask-status")).to_contain_text("queue: 1/1")
-        expect(first.locator("#heading .badge")).to_contain_text("your run", timeout=20_000)
-        expect(second.locator("#heading .badge")).to_contain_text("your run", timeout=20_000)
-        expect(first.locator("#excerpts")).to_contain_text("first-0.txt")
-        expect(first.locator("#excerpts")).not_to_contain_text("second")
-        expect(second.locator("#excerpts")).not_to_contain_text("first")
-        assert served.engine.most_running == 1
+        yield served, *pages
         for context in contexts:
             context.close()
+
+
+def test_a_second_visitor_waits_in_line_and_sees_only_their_own(two_visitors):
+    served, first, second = two_visitors
+    for page in (first, second):
+        page.get_by_role("button", name="Ask in every mode").click()
+    expect(second.locator("#ask-status")).to_contain_text("queue: 1/1")
+    expect(first.locator("#heading .badge")).to_contain_text("your run", timeout=20_000)
+    expect(second.locator("#heading .badge")).to_contain_text("your run", timeout=20_000)
+    expect(first.locator("#excerpts")).to_contain_text("first-0.txt")
+    expect(first.locator("#excerpts")).not_to_contain_text("second")
+    expect(second.locator("#excerpts")).not_to_contain_text("first")
+    assert served.engine.most_running == 1
+
+
+def test_a_waiting_question_can_be_taken_back(two_visitors):
+    served, first, second = two_visitors
+    for page in (first, second):
+        page.get_by_role("button", name="Ask in every mode").click()
+    expect(second.locator("#ask-status")).to_contain_text("queue: 1/1")
+    second.get_by_role("button", name="Stop").click()
+    expect(second.locator("#ask-status")).to_contain_text("Stopped.")
+    expect(first.locator("#heading .badge")).to_contain_text("your run", timeout=20_000)
+    second.wait_for_timeout(500)
+    expect(second.locator("#heading .badge")).to_contain_text("recorded run")
+    assert served.engine.num_asked == 1
 
 
 @pytest.mark.parametrize("tab", ["Compare", "Inspect", "Timeline", "How it works"])

@@ -31,9 +31,13 @@ def build(page: Page, documents: DocumentsPane) -> QuestionPane:
     """Lay the pane out; picking a sample fills in its first question."""
     gr.HTML('<h2 class="step"><i>2</i>Question</h2>')
     question = gr.Textbox(
-        label="Your question", placeholder="Ask something the documents answer together", lines=2,
-        max_length=MAX_QUESTION, elem_id="question", submit_btn=False,
-    )  # fmt: skip
+        label="Your question",
+        placeholder="Ask something the documents answer together",
+        lines=1,
+        max_lines=5,
+        max_length=MAX_QUESTION,
+        elem_id="question",
+    )
     sample = gr.State(None)
     ask = gr.Button("Ask in every mode", variant="primary", elem_id="ask")
     status = gr.HTML(elem_id="ask-status", elem_classes="status")
