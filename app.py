@@ -14,9 +14,7 @@ from ui.studio import Studio
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description="CacheBlend Studio: full recompute, full reuse and CacheBlend side by side"
-    )
+    parser = argparse.ArgumentParser(description="CacheBlend Studio: three ways to prefill a prompt, side by side")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (this machine only, by default)")
     parser.add_argument("--port", type=int, default=7860)
     parser.add_argument(

@@ -129,7 +129,7 @@ def provenance(comparison: Comparison, *, is_recorded: bool) -> str:
     return " · ".join([kind, env.model, env.device, env.dtype, env.recorded_at[:10]])
 
 
-def excerpts_of_hits(hits: list[Hit]) -> list[excerpts.Excerpt]:
+def excerpts_of_hits(hits: Sequence[Hit]) -> list[excerpts.Excerpt]:
     """Return the chunks that retrieval found, before any model has seen them."""
     return [
         excerpts.Excerpt(source=h.chunk.label, num_tokens=len(h.chunk.token_ids), score=h.score, text=h.chunk.text)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-Report = TypeVar("Report")
 Shown = TypeVar("Shown")
 Result = TypeVar("Result")
 
+Tell = Callable[..., None]
 
-def stream(
-    job: Callable[[Callable[[Report], None]], Result], show: Callable[[Report], Shown]
-) -> Generator[Shown, None, Result]:
-    """Run `job(report)` in a thread; yield each report as shown, return the job's result or raise what it raised."""
-    reports: queue.SimpleQueue = queue.SimpleQueue()
+
+def stream(job: Callable[[Tell], Result], show: Callable[..., Shown]) -> Generator[Shown, None, Result]:
+    """Run `job(tell)` in a thread; yield show(…) of what it tells, return the job's result or raise what it raised."""
+    told: queue.SimpleQueue[tuple[object, ...] | Future[Result]] = queue.SimpleQueue()
     executor = ThreadPoolExecutor(max_workers=1)
-    future = executor.submit(job, reports.put)
-    future.add_done_callback(reports.put)  # put once, last
+    future = executor.submit(job, lambda *what: told.put(what))
+    future.add_done_callback(told.put)  # put once, last
     executor.shutdown(wait=False)
-    while (item := reports.get()) is not future:
-        yield show(item)
+    while not isinstance(what := told.get(), Future):
+        yield show(*what)
     return future.result()

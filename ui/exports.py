@@ -13,7 +13,6 @@ from gradio.utils import get_upload_folder
 from cacheblend.recording import to_json
 from cacheblend.trace import Comparison
 from ui import notices
-from ui.background import stream
 from ui.inspecting import GONE
 from ui.loading import store_attention
 from ui.studio import Studio
@@ -38,9 +37,8 @@ def whole_run(studio: Studio, run_id: str) -> Iterator[Step]:
     run = studio.run(run_id)
     if run is None:
         raise ValueError(GONE)
-    stored = yield from stream(
-        lambda tell: (tell("Gathering the run"), _stored(run.comparison))[1], lambda said: Step(notices.progress(said))
-    )
+    yield Step(notices.progress("Gathering the run"))
+    stored = _stored(run.comparison)
     yield Step(notices.done("The run is ready."), _write(to_json(stored), f"{_stem(stored)}.json"))
 
 

@@ -58,8 +58,8 @@ def _add(studio: Studio, session: Session, paths: Sequence[str]) -> Iterator[Lis
     with session.job() as cancel:
         collection = yield from stream(lambda say: studio.collection(session, say), _said)
         report = yield from stream(
-            lambda tell: collection.add(paths, progress=lambda *step: tell(step), cancel=cancel.is_set),
-            lambda step: Listing(status=notices.progress(f"Reading {step[2]}", step[0], step[1])),
+            lambda tell: collection.add(paths, progress=tell, cancel=cancel.is_set),
+            lambda done, total, name: Listing(status=notices.progress(f"Reading {name}", done, total)),
         )
         listing = Listing(documents=render(collection.documents))
         yield replace(listing, status=notices.progress("Computing the chunks' caches"))
@@ -73,13 +73,9 @@ def _precompute(
     engine = studio.engine(lambda _: None)
     added = {info.name for info in report.added}
     chunks = [chunk for chunk in collection.chunks if chunk.document in added]
-    return (
-        yield from stream(
-            lambda tell: engine.precompute(chunks, progress=lambda *step: tell(step), cancel=cancel),
-            lambda step: Listing(
-                status=notices.progress(f"Computing chunk caches: {step[0]} of {step[1]}", step[0], step[1])
-            ),
-        )
+    yield from stream(
+        lambda tell: engine.precompute(chunks, progress=tell, cancel=cancel),
+        lambda done, total: Listing(status=notices.progress(f"Computing chunk caches: {done} of {total}", done, total)),
     )
 
 

@@ -46,10 +46,10 @@ def look(studio: Studio, session_id: str | None, run_id: str | None) -> Iterator
                 hits,
                 blend=blend,
                 max_new_tokens=run.max_new_tokens,
-                progress=lambda *step: tell(step),
+                progress=tell,
                 cancel=cancel,
             ),
-            lambda step: Step(notices.progress("Recording the inside of the model", *step)),
+            lambda done, total: Step(notices.progress("Recording the inside of the model", done, total)),
         )
     polite = replace(inspection, attention=PoliteAttention(inspection.attention, studio.turn))
     inspected = replace(run.comparison, inspection=polite)

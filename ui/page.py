@@ -16,7 +16,8 @@ CACHE_CHECK_S, CACHE_AGE_S = 600, 3600  # downloads and uploads are deleted afte
 
 def build(studio: Studio) -> gr.Blocks:
     """Return the page, not yet served."""
-    with gr.Blocks(title=header.NAME, analytics_enabled=False, delete_cache=(CACHE_CHECK_S, CACHE_AGE_S)) as blocks:
+    blocks = gr.Blocks(title=header.NAME, analytics_enabled=False, delete_cache=(CACHE_CHECK_S, CACHE_AGE_S))
+    with blocks:
         page = Page(
             studio=studio,
             session=gr.State(None, time_to_live=TIME_TO_LIVE_S, delete_callback=studio.sessions.close),

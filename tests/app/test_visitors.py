@@ -117,10 +117,10 @@ def test_defaults_are_the_papers():
 
 def test_a_stream_yields_reports_and_returns_the_result():
     def collect():
-        result = yield from stream(lambda report: [report(i) for i in range(3)] and "done", lambda i: i * 10)
+        result = yield from stream(lambda tell: [tell(i, i + 1) for i in range(3)] and "done", lambda i, j: i * 10 + j)
         yield result
 
-    assert list(collect()) == [0, 10, 20, "done"]
+    assert list(collect()) == [1, 12, 23, "done"]
 
 
 def test_a_stream_raises_what_the_job_raised():

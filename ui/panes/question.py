@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import gradio as gr
 from gradio.components import Component
@@ -54,8 +56,9 @@ def build(page: Page, documents: DocumentsPane) -> QuestionPane:
     def on_suggestion(slug: str | None, event: gr.EventData) -> str:
         chosen = page.studio.samples.get(slug or "")
         number = str(event.value)
-        known = chosen is not None and number.isdecimal() and int(number) < len(chosen.questions)
-        return chosen.questions[int(number)].question if known else gr.skip()
+        questions = chosen.questions if chosen else ()
+        known = number.isdecimal() and int(number) < len(questions)
+        return questions[int(number)].question if known else gr.skip()
 
     documents.samples.pick(
         on_sample, None, [question, suggestions, sample, documents.samples],
@@ -91,5 +94,5 @@ def _settings() -> tuple[Component, ...]:
     return modes, ratio, selector, deviation, top_k, order, seed, length
 
 
-def _choices(named: dict) -> list[tuple[str, str]]:
+def _choices(named: Mapping[str, StrEnum]) -> list[tuple[str, str]]:
     return [(label, value.value) for label, value in named.items()]

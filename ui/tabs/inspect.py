@@ -37,7 +37,7 @@ def build(page: Page) -> None:
         status = gr.HTML(elem_id="inspect-status", elem_classes="status")
         again = gr.Button("Look inside this run", size="sm", visible=False, elem_id="look-inside")
         stop_place = gr.Row(elem_classes="stop-row")
-        views = [token_text(lookup, elem_id="token-text")]
+        views: list[gr.HTML | gr.Plot] = [token_text(lookup, elem_id="token-text")]
         views += [token_map(lookup, elem_id=f"map-{what.name.lower().replace('_', '-')}") for what in TokenQuantity]
         views += [attention_map(lookup, elem_id="attention-map")]
         with gr.Row(elem_classes="figures"):
