@@ -78,6 +78,19 @@ def test_the_whole_job(page: Page, tmp_path):
         expect(page.locator(".about .modes section")).to_have_count(3)
 
 
+def test_the_recorded_run_is_inspected_without_a_model(page: Page, tmp_path):
+    with live(tmp_path) as served:
+        open_page(page, served.url)
+        show(page, "Inspect")
+        expect(page.locator("#attention-map canvas")).to_have_count(4, timeout=20_000)
+        expect(page.locator("#map-kv-deviation canvas").first).to_be_visible()
+        show(page, "Timeline")
+        expect(page.locator("#lanes .js-plotly-plot")).to_be_visible(timeout=20_000)
+        page.get_by_label("CacheBlend", exact=True).check()
+        expect(page.locator("#lanes")).not_to_contain_text("full reuse")
+        assert served.studio.loaded is None
+
+
 def test_uploads_can_be_added_and_removed_and_a_bad_one_is_named(page: Page, page_url: str):
     open_page(page, page_url)
     files = [{"name": f"note-{i}.txt", "mimeType": "text/plain", "buffer": f"Note {i}.".encode()} for i in range(2)]
@@ -104,6 +117,20 @@ def test_hostile_documents_are_text(page: Page, page_url: str):
     show(page, "Inspect")
     expect(page.locator("#map-selected canvas").first).to_be_visible(timeout=20_000)
     assert page.evaluate("window.__pwned") is None
+
+
+def test_text_that_spells_a_template_stays_text(page: Page, page_url: str):
+    open_page(page, page_url)
+    spelled = "{{#each value}}x{{/each}} ${7*7} {{constructor}} {{{value}}} {{ `${1}` \\\\ $& </b>"
+    page.locator("#uploads input[type=file]").set_input_files(
+        {"name": "{{value}}.txt", "mimeType": "text/plain", "buffer": f"Ada said {spelled}.".encode()}
+    )
+    expect(page.locator("#documents tbody tr")).to_have_count(1)
+    page.locator("#question textarea").fill(spelled)
+    ask(page)
+    expect(page.locator("#heading h2")).to_have_text(spelled)
+    page.locator("#excerpts summary").first.click()
+    expect(page.locator("#excerpts details[open] p")).to_contain_text(spelled)
 
 
 def test_a_question_without_documents_is_refused_beside_the_button(page: Page, page_url: str):

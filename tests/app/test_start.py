@@ -1,0 +1,41 @@
+"""`python app.py` serves the page, on this machine alone, before any model is loaded."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+
+START_S = 60
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_the_page_is_served_from_the_command_line():
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], stdout=subprocess.DEVNULL)
+    try:
+        page = wait_for(f"http://127.0.0.1:{port}/config")
+        assert page["title"] == "CacheBlend Studio"
+        assert "not loaded" in str(page["components"])
+    finally:
+        process.send_signal(signal.SIGINT)  # as Ctrl-C does: the private folder is cleared away
+        process.wait(20)
+
+
+def wait_for(url: str) -> dict:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        try:
+            return httpx.get(url).json()
+        except httpx.TransportError:
+            time.sleep(0.2)
+    raise AssertionError(f"nothing was served at {url} within {START_S} s")
