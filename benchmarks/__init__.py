@@ -1,0 +1,1 @@
+"""Scripts behind every number in the README."""

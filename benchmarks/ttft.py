@@ -56,7 +56,7 @@ def main() -> None:
 def environment(engine: Engine) -> dict[str, Any]:
     """Model and machine of this run."""
     env = engine.environment
-    return {"model": env.model, "device": env.device, "dtype": env.dtype, "threads": env.threads, "torch": env.torch_version}
+    return {name: getattr(env, name) for name in ("model", "device", "dtype", "threads", "torch_version")}
 
 
 def random_plan(engine: Engine, chunks: int, chunk_tokens: int, seed: int = 0) -> PromptPlan:
@@ -145,8 +145,8 @@ def print_ttft(result: dict[str, Any], env: dict[str, Any]) -> None:
     print(f"full over transformers' own forward: {result['full_over_transformers']:.3f} ×")
     for name, value in result["speedup"].items():
         print(f"{name} at {RATIO:.0%}: {value:.2f} × sooner than full" if "blend" in name else f"{name}: {value:.1f} ×")
-    bound = result["bound_from_rows"]
-    print(f"bound from rows computed: {bound:.2f} ×; blend single reaches {result['speedup']['blend single'] / bound:.0%}")
+    bound, single = result["bound_from_rows"], result["speedup"]["blend single"]
+    print(f"bound from rows computed: {bound:.2f} ×; blend single reaches {single / bound:.0%}")
 
 
 def decoding(engine: Engine, args: argparse.Namespace) -> dict[str, Any]:

@@ -1,0 +1,124 @@
+"""Looking inside: a recording pass over full, reuse and blend, and the arrays that figures are drawn from.
+
+Keeps the hidden states that entered every layer; K, V and attention of any layer follow from them by one projection, so
+an attention matrix is computed when it is asked for and never held whole. Never timed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from cacheblend import cancel as cancelling
+from cacheblend.config import BlendConfig
+from cacheblend.fusion.fusor import fuse
+from cacheblend.fusion.policies import AllRows
+from cacheblend.fusion.source import MemorySource
+from cacheblend.inspection.states import HiddenStates, LiveAttention, pool_borders
+from cacheblend.kv import ChunkKV
+from cacheblend.models.layerwise import LayerwiseModel
+from cacheblend.prompt import PromptPlan
+from cacheblend.trace import Inspection, Mode, StoredAttention
+
+STORED_SIZE = 64
+
+
+def inspect_plan(
+    model: LayerwiseModel,
+    plan: PromptPlan,
+    caches: Sequence[ChunkKV],
+    blend: BlendConfig,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> Inspection:
+    """Run the prompt in every mode with an observer and measure, layer by layer, how far reuse and blend are from full.
+
+    progress: (passes and layers done, of how many).
+    """
+    total = 3 + model.num_layers
+    report = progress or (lambda done, total: None)
+    report(0, total)
+    full = HiddenStates()
+    fuse(model, plan, MemorySource(model, (), plan.num_tokens), AllRows(), observer=full, cancel=cancel)
+    report(1, total)
+    reuse = _reuse_states(model, plan, caches, blend, cancel)
+    report(2, total)
+    mixed = HiddenStates()
+    source = MemorySource(model, caches, plan.num_tokens)
+    fuse(
+        model,
+        plan,
+        source,
+        blend.policy(Mode.BLEND),
+        deviation=blend.deviation,
+        write_back=blend.write_back,
+        observer=mixed,
+        cancel=cancel,
+    )
+    states = LiveAttention(model, plan, full, reuse, mixed, blend.write_back)
+    kv: dict[Mode, list[np.ndarray]] = {Mode.REUSE: [], Mode.BLEND: []}
+    attention: dict[Mode, list[np.ndarray]] = {Mode.REUSE: [], Mode.BLEND: []}
+    for layer in range(model.num_layers):
+        cancelling.check(cancel)
+        report(3 + layer, total)
+        for mode in (Mode.REUSE, Mode.BLEND):
+            kv[mode].append(states.kv_distance(mode, layer))
+            attention[mode].append(states.suffix_attention_distance(mode, layer))
+    selected = np.zeros((model.num_layers, plan.num_tokens), dtype=bool)
+    for layer, rows in enumerate(mixed.kept):
+        selected[layer, rows.cpu().numpy()] = True
+    report(total, total)
+    return Inspection(
+        kv_deviation={mode: np.stack(rows) for mode, rows in kv.items()},
+        attention_deviation={mode: np.stack(rows) for mode, rows in attention.items()},
+        selected=selected,
+        attention=states,
+    )
+
+
+def store_attention(inspection: Inspection, num_tokens: int, *, size: int = STORED_SIZE, every: int = 1) -> Inspection:
+    """Replace live attention maps by pooled ones that can be written to a file.
+
+    every: keep each so-manieth layer, and the last.
+    """
+    live = inspection.attention
+    if not isinstance(live, LiveAttention):
+        return inspection
+    edges = pool_borders(0, num_tokens, size)
+    layers = tuple(sorted({*live.layers[::every], live.layers[-1]}))
+    maps: dict[Mode, np.ndarray] = {}
+    for mode in (Mode.FULL, Mode.REUSE, Mode.BLEND):
+        by_head = np.nan_to_num([live.pooled(mode, i, range(live.num_heads), edges, edges) for i in layers])
+        with_mean = np.concatenate((by_head.mean(1, keepdims=True), by_head), axis=1)
+        maps[mode] = (np.sqrt(with_mean.clip(0, 1)) * 255).round().astype(np.uint8)
+    stored = StoredAttention(layers=layers, num_heads=live.num_heads, edges=edges, maps=maps)
+    return replace(inspection, attention=stored)
+
+
+def _reuse_states(
+    model: LayerwiseModel,
+    plan: PromptPlan,
+    caches: Sequence[ChunkKV],
+    blend: BlendConfig,
+    cancel: threading.Event | None,
+) -> HiddenStates:
+    """Hidden states of full reuse: every segment run alone, the suffix on their caches."""
+    parts = []
+    for segment in plan.context:
+        alone = HiddenStates()
+        alone_plan = PromptPlan.of((), (), plan.ids(segment))
+        source = MemorySource(model, (), segment.num_tokens)
+        fuse(model, alone_plan, source, AllRows(), observer=alone, cancel=cancel)
+        parts.append(alone)
+    suffix = HiddenStates()
+    source = MemorySource(model, caches, plan.num_tokens)
+    fuse(model, plan, source, blend.policy(Mode.REUSE), observer=suffix, cancel=cancel)
+    whole = HiddenStates()
+    for layer in range(model.num_layers):
+        whole.hidden.append(torch.cat([part.hidden[layer] for part in (*parts, suffix)]))
+    return whole
