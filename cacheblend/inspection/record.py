@@ -1,7 +1,6 @@
-"""Looking inside: a recording pass over full, reuse and blend, and the arrays that figures are drawn from.
+"""A recording pass over full, reuse and blend, and the arrays that figures are drawn from. Never timed.
 
-Keeps the hidden states that entered every layer; K, V and attention of any layer follow from them by one projection, so
-an attention matrix is computed when it is asked for and never held whole. Never timed.
+Knows how to run the modes with an observer; what follows from the hidden states they leave is in states.py.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ class HiddenStates:
         kept: torch.Tensor,
         deviation: torch.Tensor | None,
     ) -> None:
+        """Keep what entered the layer (fusor.LayerObserver)."""
         self.hidden.append(hidden)
         self.projected.append(projected)
         self.kept.append(kept)

@@ -74,14 +74,10 @@ def test_blend_fills_the_rows_it_recomputed_and_no_others(case):
     others = np.setdiff1d(np.arange(plan.num_tokens), kept)
     np.testing.assert_array_equal(shown[others], alone[others])
     assert np.allclose(shown.sum(1), 1, atol=1e-5)
-    outside = [
-        r for r in kept if plan.visible_from()[r] == 0 and r < plan.context_tokens and r >= plan.segments[1].start
-    ]
     for row in kept:
         first = plan.visible_from()[row]
         if first:
             assert shown[row, :first].sum() > 0, "a recomputed row sees the chunks before its own"
-    assert len(outside) == 0
 
 
 def test_selection_is_the_budget_and_the_suffix(case):
