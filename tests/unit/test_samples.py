@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cacheblend.documents import read_document
+from cacheblend.retrieval import load_embedder
 from cacheblend.samples import Sample, SampleQuestion, SamplesError, is_right, load_samples
 
 SAMPLES = load_samples()
@@ -134,6 +136,16 @@ def test_its_documents_are_read_as_any_upload_and_are_short(sample: Sample) -> N
 def test_the_answer_stands_in_one_of_its_two_documents(sample: Sample, question: SampleQuestion) -> None:
     texts = [read_document(path).text.lower() for path in sample.paths if path.name in question.documents]
     assert any(accepted in text for accepted in question.accepted for text in texts)
+
+
+def test_both_documents_are_among_the_six_that_are_retrieved() -> None:
+    embedder = load_embedder()
+    for sample in SAMPLES:
+        documents = embedder.encode([read_document(path).text for path in sample.paths])
+        for question in sample.questions:
+            scores = documents @ embedder.encode([question.question])[0]
+            nearest = {sample.paths[i].name for i in np.argsort(-scores)[:6]}
+            assert set(question.documents) <= nearest, question.question
 
 
 def test_collections_come_in_the_order_of_the_list(tmp_path: Path) -> None:
