@@ -31,7 +31,8 @@ format: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	mkdir -p build
-	$(PY) -m benchmarks.ttft --lengths 512 1024 2048 4096 8000 --memory --json build/ttft.json
+	$(PY) -m benchmarks.ttft --lengths 512 1024 2048 4096 8000 --json build/ttft.json --figure build/lengths.html
+	$(PY) -m benchmarks.memory --json build/memory.json
 
 samples: $(VENV)/.installed
 	$(PY) -m benchmarks.samples --json assets/samples/measured.json

@@ -11,7 +11,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from cacheblend.engine import Engine
 from cacheblend.fusion.extend import extend
 from cacheblend.prompt import PromptPlan
 from cacheblend.trace import Mode, Selector
+from visualizations.length import length_figure
 
 SUFFIX_TOKENS = 24
 PREFIX_TOKENS = 24
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--chunk-tokens", type=int, default=512)
     parser.add_argument("--lengths", type=int, nargs="*", default=[])
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--figure", type=Path, help="cost against context length as an HTML page")
     args = parser.parse_args()
     engine = Engine.load(args.model, device=args.device, dtype=args.dtype, progress=lambda what: None)
     result: dict[str, Any] = {"environment": environment(engine), "ttft": ttft(engine, args)}
@@ -49,6 +51,8 @@ def main() -> None:
     if args.lengths:
         result["lengths"] = [length_row(engine, n, args) for n in args.lengths]
         print_lengths(result["lengths"])
+    if args.lengths and args.figure:
+        length_figure(result["lengths"]).write_html(args.figure, include_plotlyjs=True)
     if args.json:
         args.json.write_text(json.dumps(result, indent=1))
 
@@ -104,7 +108,7 @@ def contenders(engine: Engine, plan: PromptPlan) -> dict[str, Callable[[], Any]]
     }
 
 
-def medians(engine: Engine, work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+def medians(engine: Engine, work: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
     """Seconds of every contender in every round, after one round that is not counted."""
     times: dict[str, list[float]] = {name: [] for name in work}
     for round_ in range(rounds + 1):
@@ -185,13 +189,13 @@ def length_row(engine: Engine, context_tokens: int, args: argparse.Namespace) ->
     chunk_tokens = min(args.chunk_tokens, context_tokens)
     plan = random_plan(engine, max(1, context_tokens // chunk_tokens), chunk_tokens)
     work = contenders(engine, plan)
-    picked = {"full": work["full"], "blend single": work["blend single"], "reuse": work["reuse"]}
+    picked = {Mode.FULL: work["full"], Mode.BLEND: work["blend single"], Mode.REUSE: work["reuse"]}
     times = medians(engine, picked, max(2, args.rounds // 2))
     return {
         "tokens": plan.num_tokens,
-        **{name: 1000 * statistics.median(t) for name, t in times.items()},
-        "blend_speedup": ratio(times, "full", "blend single"),
-        "reuse_speedup": ratio(times, "full", "reuse"),
+        **{mode: 1000 * statistics.median(t) for mode, t in times.items()},
+        "blend_speedup": ratio(times, Mode.FULL, Mode.BLEND),
+        "reuse_speedup": ratio(times, Mode.FULL, Mode.REUSE),
     }
 
 
@@ -200,7 +204,7 @@ def print_lengths(rows: Sequence[dict[str, Any]]) -> None:
     print(f"{'tokens':>7} {'full ms':>9} {'blend ms':>9} {'reuse ms':>9} {'blend ×':>8} {'reuse ×':>8}")
     for row in rows:
         print(
-            f"{row['tokens']:7} {row['full']:9.0f} {row['blend single']:9.0f} {row['reuse']:9.0f} "
+            f"{row['tokens']:7} {row[Mode.FULL]:9.0f} {row[Mode.BLEND]:9.0f} {row[Mode.REUSE]:9.0f} "
             f"{row['blend_speedup']:8.2f} {row['reuse_speedup']:8.1f}"
         )
 
