@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from cacheblend.trace import Comparison
 from ui import notices
 from ui.background import stream
-from ui.sessions import Run
 from ui.studio import Studio
-from ui.turns import PoliteAttention
 
 GONE = "This run is no longer in memory: ask the question again to look inside."
 
@@ -21,11 +19,6 @@ class Step:
 
     status: str
     comparison: Comparison | None = None
-
-
-def missing(run: Run | None) -> str:
-    """Say that a run is gone, or nothing."""
-    return notices.failed([GONE]) if run is None else ""
 
 
 def look(studio: Studio, session_id: str | None, run_id: str | None) -> Iterator[Step]:
@@ -51,7 +44,6 @@ def look(studio: Studio, session_id: str | None, run_id: str | None) -> Iterator
             ),
             lambda done, total: Step(notices.progress("Recording the inside of the model", done, total)),
         )
-    polite = replace(inspection, attention=PoliteAttention(inspection.attention, studio.turn))
-    inspected = replace(run.comparison, inspection=polite)
+    inspected = replace(run.comparison, inspection=inspection)
     session.keep(replace(run, comparison=inspected))
     yield Step("", inspected)

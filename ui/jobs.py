@@ -35,7 +35,8 @@ def model_job(
         handler, inputs, outputs, concurrency_id="model", concurrency_limit=1,
         show_progress="minimal", show_progress_on=status, **visibility,
     )  # fmt: skip
-    job.failure(fn=None, js=f"() => {json.dumps(FAILED)}", outputs=status, api_visibility="private")
+    still_busy = f"(shown) => shown.includes('busy') ? {json.dumps(FAILED)} : shown"
+    job.failure(fn=None, js=still_busy, inputs=status, outputs=status, api_visibility="private")
     return job
 
 

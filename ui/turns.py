@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from cacheblend.trace import AttentionMaps, AttentionWindow, Mode
+from cacheblend.trace import AttentionMaps, AttentionWindow, Comparison, Mode
 
 Item = TypeVar("Item")
 
@@ -21,6 +21,14 @@ def undisturbed(items: Iterator[Item], turn: threading.Lock) -> Iterator[Item]:
             yield item
     except StopIteration:
         return
+
+
+def polite(comparison: Comparison, turn: threading.Lock) -> Comparison:
+    """Return the comparison with attention maps that wait for their turn."""
+    inspection = comparison.inspection
+    if inspection is None:
+        return comparison
+    return replace(comparison, inspection=replace(inspection, attention=PoliteAttention(inspection.attention, turn)))
 
 
 @dataclass(frozen=True, slots=True)

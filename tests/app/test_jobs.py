@@ -17,7 +17,7 @@ from ui import asking, documents_list, exports, guard, indexing, inspecting, mea
 from ui.cards import Phase
 from ui.settings import Settings
 from ui.studio import RECORDED
-from ui.turns import undisturbed
+from ui.turns import polite, undisturbed
 
 TEXTS = {"ada.txt": "Ada wrote the first program.", "charles.txt": "Charles drew the engine."}
 
@@ -165,6 +165,13 @@ def test_a_recording_pass_is_kept_with_the_run(session, studio):
     assert studio.run(asked.run_id).comparison is last.comparison
 
 
+def test_an_inspected_run_is_exported_whole(session, studio):
+    *_, asked = asking.ask(studio, session, "Who?", Settings())
+    list(inspecting.look(studio, session.id, asked.run_id))
+    *_, last = exports.whole_run(studio, asked.run_id)
+    assert from_json(last.path.read_text()).inspection.attention.layers
+
+
 def test_nobody_inspects_the_run_of_another(session, studio):
     *_, asked = asking.ask(studio, session, "Who?", Settings())
     with pytest.raises(ValueError, match="no longer in memory"):
@@ -221,7 +228,7 @@ def test_a_look_at_attention_waits_while_a_run_is_timed(session, studio):
     looked = threading.Event()
 
     def look() -> None:
-        maps, size = last.comparison.inspection.attention, len(last.comparison.tokens)
+        maps, size = polite(last.comparison, studio.turn).inspection.attention, len(last.comparison.tokens)
         maps.window(Mode.FULL, maps.layers[0], None, rows=(0, size), cols=(0, size), size=8)
         looked.set()
 

@@ -8,13 +8,14 @@ from typing import Any
 import gradio as gr
 
 from cacheblend.trace import Comparison, Mode
-from ui import inspecting
+from ui import inspecting, notices
 from ui.components.attention_map import attention_map, attention_payload
 from ui.components.token_map import TokenQuantity, token_map, token_map_payload
 from ui.components.token_text import token_text, token_text_payload
 from ui.frame import Page
 from ui.guard import guarded
 from ui.jobs import model_job, stop_button
+from ui.turns import polite
 from visualizations.agreement import rank_correlation_figure, topk_overlap_figure
 from visualizations.deviation import deviation_cdf_figure, layer_profile_figure
 
@@ -30,7 +31,7 @@ def build(page: Page) -> None:
 
     def lookup(run_id: str) -> Comparison | None:
         run = page.studio.run(run_id)
-        return run.comparison if run else None
+        return polite(run.comparison, page.studio.turn) if run else None
 
     with gr.Tab("Inspect", id="inspect") as tab:
         gr.HTML(INTRO)
@@ -48,17 +49,13 @@ def build(page: Page) -> None:
     blank = [gr.skip()] * len(views)
 
     def on_open(run_id: str, drawn_id: str | None) -> tuple[Any, ...]:
-        run = page.studio.run(run_id)
-        if run is None or run_id == drawn_id:
-            return inspecting.missing(run), gr.update(visible=False), gr.skip(), gr.skip(), *blank
-        needs_pass = run.comparison.inspection is None
-        return (
-            "",
-            gr.update(visible=needs_pass),
-            run_id,
-            run_id if needs_pass else None,
-            *drawings(run.comparison, run_id),
-        )
+        comparison = lookup(run_id)
+        if comparison is None:
+            return notices.failed([inspecting.GONE]), gr.update(visible=False), gr.skip(), gr.skip(), *blank
+        needs_pass = comparison.inspection is None
+        again, wanted_id = gr.update(visible=needs_pass), run_id if needs_pass else None
+        views = blank if run_id == drawn_id else drawings(comparison, run_id)
+        return "", again, run_id, wanted_id, *views
 
     def on_wanted(session_id: str | None, run_id: str | None) -> Iterator[tuple[Any, ...]]:
         for step in guarded(inspecting.look(page.studio, session_id, run_id), inspecting.Step):
