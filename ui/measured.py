@@ -40,8 +40,8 @@ def _counts(summary: dict[str, Any]) -> str:
     counts = ", ".join(f"{TITLES[mode]} <b>{right[mode]}</b>" for mode in Mode)
     return (
         f"Right answers of {summary['questions']}: {counts}. Full was right and reuse wrong "
-        f"{summary['full_right_reuse_wrong']} times; in {summary['full_right_reuse_wrong_blend_right']} of these "
-        f"CacheBlend was right. It was right where full was wrong {summary['full_wrong_blend_right']} times."
+        f"{words.count(summary['full_right_reuse_wrong'], 'time')}; in {summary['full_right_reuse_wrong_blend_right']} of these "
+        f"CacheBlend was right. It was right where full was wrong {words.count(summary['full_wrong_blend_right'], 'time')}."
     )
 
 

@@ -19,8 +19,8 @@ from ui.settings import parse
 from ui.studio import RECORDED, Studio
 
 WELCOME = (
-    "This run was recorded earlier: no model is loaded yet. Pick a sample collection or upload documents, "
-    "ask, and it is replaced by your own."
+    "This run was recorded earlier and is shown without a model. Pick a sample collection or upload documents, ask, "
+    "and your own run takes its place."
 )
 
 
