@@ -38,10 +38,11 @@ def render(measured: dict[str, Any] | None) -> str:
 def _counts(summary: dict[str, Any]) -> str:
     right = summary["right"]
     counts = ", ".join(f"{TITLES[mode]} <b>{right[mode]}</b>" for mode in Mode)
+    lost, better = (words.count(summary[n], "time") for n in ("full_right_reuse_wrong", "full_wrong_blend_right"))
     return (
-        f"Right answers of {summary['questions']}: {counts}. Full was right and reuse wrong "
-        f"{words.count(summary['full_right_reuse_wrong'], 'time')}; in {summary['full_right_reuse_wrong_blend_right']} of these "
-        f"CacheBlend was right. It was right where full was wrong {words.count(summary['full_wrong_blend_right'], 'time')}."
+        f"Right answers of {summary['questions']}: {counts}. Full was right and reuse wrong {lost}; in "
+        f"{summary['full_right_reuse_wrong_blend_right']} of these CacheBlend was right. "
+        f"It was right where full was wrong {better}."
     )
 
 
