@@ -17,6 +17,7 @@ from visualizations import theme
 
 OVERVIEW_CELLS = 160  # five panels of 160² and 4,000 tokens stay under 300 KB
 WINDOW_CELLS = 192
+SHOWN_SHARE = 0.95  # of the weights lie on the scale; sinks and diagonals, which every mode has, lie above it
 
 
 def attention_map(lookup: Lookup, *, elem_id: str | None = None) -> gr.HTML:
@@ -87,7 +88,8 @@ def _window(
     values = {mode: window.values for mode, window in cut.items()}
     full = values.get(Mode.FULL)
     differences = {m: v - full for m, v in values.items() if m is not Mode.FULL} if full is not None else {}
-    top, widest = top_of(*values.values()), top_of(*differences.values())
+    top = top_of(*values.values(), share=SHOWN_SHARE)
+    widest = top_of(*differences.values(), share=SHOWN_SHARE)
     one = next(iter(cut.values()))
     return {
         "layer": layer,

@@ -23,9 +23,15 @@ def encode_signed(values: np.ndarray, top: float) -> str:
     return _base64(np.where(np.isfinite(values), 128 + np.round(127 * np.sign(share) * np.sqrt(np.abs(share))), 0))
 
 
-def top_of(*arrays: np.ndarray) -> float:
-    """The largest finite magnitude in all of them: the one scale for panels that are compared. 0 for nothing."""
-    return max((float(np.abs(a[np.isfinite(a)]).max(initial=0)) for a in arrays), default=0.0)
+def top_of(*arrays: np.ndarray, share: float = 1.0) -> float:
+    """The magnitude that this share of all values above 0 stays under: one scale for panels that are compared.
+
+    share below 1 keeps a few outliers, such as the first token's attention sink, from leaving all else dark; what
+    exceeds the scale is drawn at its end and read as "≥". 0 for nothing.
+    """
+    sizes = [np.abs(a[np.isfinite(a) & (a != 0)]) for a in arrays]
+    found = np.concatenate(sizes) if sizes else np.empty(0)
+    return float(np.quantile(found, share)) if found.size else 0.0
 
 
 def _base64(codes: np.ndarray) -> str:

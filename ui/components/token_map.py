@@ -17,6 +17,7 @@ from ui.components.widget import Lookup, answer_request, make_widget
 from visualizations import theme
 
 MAX_COLUMNS = 2048
+SHOWN_SHARE = 0.99  # of the deviations lie on the scale
 MAX_CELLS = 150_000  # in all panels: 200 KB in base64, which leaves room for the tokens in a 300 KB payload
 
 
@@ -89,7 +90,7 @@ def _matrices(comparison: Comparison, what: TokenQuantity) -> dict[str, np.ndarr
 
 
 def _top(comparison: Comparison, what: TokenQuantity) -> float:
-    return 1.0 if what is TokenQuantity.SELECTED else top_of(*_matrices(comparison, what).values())
+    return 1.0 if what is TokenQuantity.SELECTED else top_of(*_matrices(comparison, what).values(), share=SHOWN_SHARE)
 
 
 def _cells(comparison: Comparison, what: TokenQuantity, start: int, stop: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from cacheblend.trace import Comparison, Inspection, Mode
 from ui.components.codec import encode, top_of
 from ui.components.prompt import integer, prompt_payload
+from ui.components.token_map import SHOWN_SHARE
 from ui.components.widget import Lookup, answer_request, make_widget
 from visualizations import theme
 
@@ -51,7 +52,7 @@ def _colourings(inspection: Inspection, layer: int | None) -> list[dict[str, Any
     found = []
     for kind, by_mode in (("KV", inspection.kv_deviation), ("attention", inspection.attention_deviation)):
         cut = {mode: _at(by_mode[mode], layer) for mode in Mode if mode in by_mode}
-        top = top_of(*cut.values())  # one scale for the modes of one quantity
+        top = top_of(*cut.values(), share=SHOWN_SHARE)  # one scale for the modes of one quantity
         names = {mode: f"{kind} deviation, {theme.MODE_LABELS[mode]}" for mode in cut}
         found += [{"label": names[m], "kind": "sequential", "top": top, "data": encode(v, top)} for m, v in cut.items()]
     share = _at(inspection.selected, layer)

@@ -160,7 +160,7 @@ function readings(token, query) {
   const index = cellAt(rows, query) * (cols.length - 1) + cellAt(cols, token);
   return state.surfaces.map((surface) => {
     const { codes, kind, top, label } = panelOf(surface);
-    return `${label}: ${codes[index] ? number(fraction(codes[index], kind) * top) : "none"}`;
+    return `${label}: ${codes[index] ? amount(codes[index], kind, top) : "none"}`;
   });
 }
 

@@ -10,6 +10,12 @@ function fraction(code, kind) {
   return ((code - 1) / 254) ** 2;
 }
 
+// What is beyond the scale's end is drawn at it, so the last code says "at least".
+function amount(code, kind, top) {
+  const isBeyond = kind !== "share" && (code === 255 || (kind === "signed" && code === 1));
+  return `${isBeyond ? (code === 1 ? "≤ " : "≥ ") : ""}${number(fraction(code, kind) * top)}`;
+}
+
 function position(part, kind, gamma) {
   if (kind === "signed") return 0.5 + 0.5 * Math.sign(part) * Math.abs(part) ** gamma;
   return kind === "share" ? part : part ** gamma;

@@ -117,7 +117,8 @@ function makeColourBar(colours, kind, top, gamma, unit) {
     return Math.sign(part) * Math.abs(part) ** power * top;
   });
   const text = (value) => (kind === "share" ? `${Math.round(100 * value)} %` : number(value));
-  ticks.append(...values.map((value) => make("span", "", text(value))));
+  const label = (value, i) => (kind !== "share" && i === 4 ? `≥ ${text(value)}` : text(value));
+  ticks.append(...values.map((value, i) => make("span", "", label(value, i))));
   bar.setAttribute("aria-label", `${unit}, from ${text(values[0])} to ${text(values[4])}`);
   bar.append(make("div", "cb-unit", unit), ramp, ticks);
   return bar;

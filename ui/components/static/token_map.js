@@ -154,18 +154,19 @@ function place(surface, event) {
   };
 }
 
-function valueAt(panel, token, layer) {
+function codeAt(panel, token, layer) {
   const { edges, panels } = current();
   if (token < edges[0] || token >= edges[edges.length - 1]) return null;
-  const code = panels[panel][layer * (edges.length - 1) + cellAt(edges, token)];
-  return fraction(code, state.payload.kind) * state.payload.top;
+  return panels[panel][layer * (edges.length - 1) + cellAt(edges, token)];
 }
 
 function readings(token, layer) {
   return state.payload.panels.map((panel, i) => {
-    const value = valueAt(i, token, layer);
-    if (value === null) return panel.label;
-    if (state.payload.kind !== "share") return `${panel.label}: ${number(value)}`;
+    const { kind, top } = state.payload;
+    const code = codeAt(i, token, layer);
+    if (code === null) return panel.label;
+    if (kind !== "share") return `${panel.label}: ${amount(code, kind, top)}`;
+    const value = fraction(code, kind);
     return current().edges[1] - current().edges[0] > 1 ? `computed: ${Math.round(100 * value)} % of the cell` : value > 0.5 ? "computed" : "reused";
   });
 }

@@ -132,7 +132,7 @@ function mark() {
   if (locked) reveal(state.spans[token]);
   const chosen = colouring();
   const at = state.layer === "" ? "mean over layers" : `layer ${state.layer}`;
-  const value = chosen ? ` · ${chosen.label}, ${at}: ${number(fraction(state.codes[token], chosen.kind) * chosen.top)}` : "";
+  const value = chosen ? ` · ${chosen.label}, ${at}: ${amount(state.codes[token], chosen.kind, chosen.top)}` : "";
   say(state.status, `${locked ? "Locked: " : ""}${describeToken(state.payload.prompt, token)}${value}`, locked);
 }
 
