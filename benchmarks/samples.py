@@ -20,22 +20,26 @@ from cacheblend.collection import Collection
 from cacheblend.config import BlendConfig
 from cacheblend.engine import Engine
 from cacheblend.events import Compared
+from cacheblend.prompt import PromptPlan
 from cacheblend.samples import Sample, SampleQuestion, is_right, load_samples
-from cacheblend.trace import Comparison, Fidelity, Mode
+from cacheblend.trace import Comparison, Fidelity, Lane, Mode
 
 CACHED = (Mode.REUSE, Mode.BLEND)
+MODES = (Mode.FULL, *CACHED)
 NOTE = (
     "The questions were written to show what happens between chunks, and many wordings were tried on this model before "
-    "these were kept: they illustrate, they are no random sample. Every question of the collections is in the table."
+    "these were kept: they illustrate, they are no random sample. In another order of the chunks some verdicts change. "
+    "Every question of the collections is in the table."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What one mode made of one question. speedup: full's TTFT divided by this mode's, one run each."""
+    """What one mode made of one question. ttft_ms: median of the rounds; speedup: full's ttft_ms divided by it."""
 
     answer: str
     is_right: bool
+    ttft_ms: float
     speedup: float
     recomputed_share: float
     fidelity: Fidelity
@@ -54,7 +58,7 @@ class Row:
 
     def shows(self, full: bool, reuse: bool, blend: bool) -> bool:
         """Tell whether exactly these modes were right."""
-        return [self.modes[mode].is_right for mode in (Mode.FULL, *CACHED)] == [full, reuse, blend]
+        return [self.modes[mode].is_right for mode in MODES] == [full, reuse, blend]
 
 
 def main() -> None:
@@ -66,6 +70,7 @@ def main() -> None:
     parser.add_argument("--ratio", type=float, default=BlendConfig().ratio)
     parser.add_argument("--top-k", type=int, default=6)
     parser.add_argument("--max-new-tokens", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3, help="prefills per mode and question that are timed")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     engine = Engine.load(args.model, device=args.device, dtype=args.dtype, progress=lambda what: None)
@@ -92,29 +97,41 @@ def ask(
 ) -> Row:
     """Run one question in every mode."""
     hits = collection.search(question.question, args.top_k)
-    events = engine.compare(
-        question.question, hits, blend=BlendConfig(ratio=args.ratio), max_new_tokens=args.max_new_tokens
-    )
+    blend = BlendConfig(ratio=args.ratio)
+    events = engine.compare(question.question, hits, blend=blend, max_new_tokens=args.max_new_tokens)
     comparison = next(event.comparison for event in events if isinstance(event, Compared))
+    plan = engine.plan(question.question, hits, max_new_tokens=args.max_new_tokens)
+    ttft = time_to_first_token(engine, plan, blend, args.rounds)
     return Row(
         sample=sample.slug,
         question=question.question,
         expected=question.answer,
         found=set(question.documents) <= {hit.chunk.document for hit in hits},
         prompt_tokens=len(comparison.tokens),
-        modes={mode: answered(comparison, mode, question) for mode in (Mode.FULL, *CACHED)},
+        modes={mode: answered(comparison, mode, question, ttft) for mode in MODES},
     )
 
 
-def answered(comparison: Comparison, mode: Mode, question: SampleQuestion) -> Answered:
+def time_to_first_token(engine: Engine, plan: PromptPlan, blend: BlendConfig, rounds: int) -> dict[Mode, float]:
+    """Milliseconds of each mode, median of rounds that interleave the modes, because machines drift."""
+    times: dict[Mode, list[float]] = {mode: [] for mode in MODES}
+    for _ in range(rounds):
+        for mode in MODES:
+            spans = engine.prefill_plan(plan, mode, blend).spans.spans()
+            times[mode].append(next(span.end_ms for span in spans if span.lane is Lane.FIRST_TOKEN))
+    return {mode: statistics.median(values) for mode, values in times.items()}
+
+
+def answered(comparison: Comparison, mode: Mode, question: SampleQuestion, ttft: dict[Mode, float]) -> Answered:
     """Judge one mode of a comparison that ran all three."""
-    trace, speedup = comparison.trace(mode), comparison.speedup(mode)
-    if trace is None or trace.fidelity is None or speedup is None:
+    trace = comparison.trace(mode)
+    if trace is None or trace.fidelity is None:
         raise ValueError(f"the comparison did not run {mode} beside full")
     return Answered(
         answer=trace.answer,
         is_right=is_right(trace.answer, question),
-        speedup=round(speedup, 2),
+        ttft_ms=round(ttft[mode], 1),
+        speedup=round(ttft[Mode.FULL] / ttft[mode], 2),
         recomputed_share=round(trace.recomputed_share, 4),
         fidelity=trace.fidelity,
     )
@@ -125,7 +142,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "questions": len(rows),
         "both_documents_found": sum(row.found for row in rows),
-        "right": {mode: sum(row.modes[mode].is_right for row in rows) for mode in (Mode.FULL, *CACHED)},
+        "right": {mode: sum(row.modes[mode].is_right for row in rows) for mode in MODES},
         "full_right_reuse_wrong": sum(row.shows(True, False, b) for row in rows for b in (False, True)),
         "full_right_reuse_wrong_blend_right": sum(row.shows(True, False, True) for row in rows),
         "full_wrong_blend_right": sum(row.shows(False, r, True) for row in rows for r in (False, True)),
@@ -145,7 +162,7 @@ def medians(answers: Sequence[Answered]) -> dict[str, float]:
 
 def report(engine: Engine, args: argparse.Namespace, rows: Sequence[Row]) -> dict[str, Any]:
     """Everything that was measured, with where and how."""
-    settings = {name: getattr(args, name) for name in ("ratio", "top_k", "max_new_tokens")}
+    settings = {name: getattr(args, name) for name in ("ratio", "top_k", "max_new_tokens", "rounds")}
     return {
         "command": "python -m benchmarks.samples --json assets/samples/measured.json",
         "note": NOTE,
@@ -165,7 +182,7 @@ def print_head(sample: Sample) -> None:
 
 def print_row(row: Row) -> None:
     """One question; reuse / blend where a cell has two numbers."""
-    verdicts = " | ".join("right" if row.modes[mode].is_right else "wrong" for mode in (Mode.FULL, *CACHED))
+    verdicts = " | ".join("right" if row.modes[mode].is_right else "wrong" for mode in MODES)
     reuse, blend = (row.modes[mode] for mode in CACHED)
     print(
         f"| {row.question}{'' if row.found else ' ¹'} | {row.expected} | {verdicts} "
