@@ -67,22 +67,25 @@ def attend(
     queries: (rows, heads, head_dim); keys, values: (tokens, kv_heads, head_dim); both placed. Returns
     (rows, heads * head_dim).
     """
+    k, v = _heads_first(keys), _heads_first(values)
+    if rows.blocks is None or len(rows.blocks) > 1:  # many rows read them: lay each head's tokens side by side, once
+        k, v = k.contiguous(), v.contiguous()
     if rows.blocks is None:
-        q, k, v = (_heads_first(x[: rows.num_rows]) for x in (queries, keys, values))
-        out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+        k, v = k[:, :, : rows.num_rows], v[:, :, : rows.num_rows]
+        out = scaled_dot_product_attention(_heads_first(queries), k, v, is_causal=True, scale=scale, enable_gqa=True)
         return out[0].transpose(0, 1).flatten(1)
-    parts = [_attend_block(queries[b.start : b.stop], keys, values, b, scale) for b in rows.blocks]
-    return torch.cat(parts)
+    return torch.cat([_attend_block(queries[b.start : b.stop], k, v, b, scale) for b in rows.blocks])
 
 
-def _attend_block(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, block: Block, scale: float
-) -> torch.Tensor:
-    """The query heads that share a KV head become its rows: keys are read once, and blocks are long enough."""
+def _attend_block(queries: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block, scale: float) -> torch.Tensor:
+    """The query heads that share a KV head become its rows: keys are read once, and blocks are long enough.
+
+    k, v: (1, kv_heads, tokens, head_dim).
+    """
     num_rows, _, head_dim = queries.shape
-    kv_heads = keys.shape[1]
+    kv_heads = k.shape[1]
     grouped = queries.view(num_rows, kv_heads, -1, head_dim).transpose(0, 1).reshape(1, kv_heads, -1, head_dim)
-    k, v = _heads_first(keys[: block.visible_tokens]), _heads_first(values[: block.visible_tokens])
+    k, v = k[:, :, : block.visible_tokens], v[:, :, : block.visible_tokens]
     out = scaled_dot_product_attention(grouped, k, v, attn_mask=block.mask, scale=scale)
     return out.view(kv_heads, num_rows, -1, head_dim).transpose(0, 1).reshape(num_rows, -1)
 
