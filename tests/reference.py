@@ -93,9 +93,7 @@ def naive_llama_blend(hf_model, prefix, chunks, suffix, choose, write_all=True):
                 torch.stack([rotate(h, row) for h in (attention.k_proj.weight @ x).view(kv_heads, head_dim)]),
                 (attention.v_proj.weight @ x).view(kv_heads, head_dim),
             )
-        deviations = [
-            float(((fresh[row][1] - values[row]) ** 2).sum()) if row < num_context else None for row in rows
-        ]
+        deviations = [float(((fresh[row][1] - values[row]) ** 2).sum()) if row < num_context else None for row in rows]
         kept = choose(layer, rows, deviations)
         for row in rows if write_all else kept:
             keys[row], values[row] = fresh[row]
