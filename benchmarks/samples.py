@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -164,7 +166,7 @@ def report(engine: Engine, args: argparse.Namespace, rows: Sequence[Row]) -> dic
     """Everything that was measured, with where and how."""
     settings = {name: getattr(args, name) for name in ("ratio", "top_k", "max_new_tokens", "rounds")}
     return {
-        "command": "python -m benchmarks.samples --json assets/samples/measured.json",
+        "command": shlex.join(["python", "-m", "benchmarks.samples", *sys.argv[1:]]),
         "note": NOTE,
         "environment": asdict(engine.environment),
         "settings": {**settings, "ordering": "relevance", "policy": BlendConfig().describe(Mode.BLEND)},

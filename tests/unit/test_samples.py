@@ -8,7 +8,7 @@ import pytest
 
 from cacheblend.documents import read_document
 from cacheblend.retrieval import load_embedder
-from cacheblend.samples import Sample, SampleQuestion, SamplesError, is_right, load_samples
+from cacheblend.samples import SAMPLES_FOLDER, Sample, SampleQuestion, SamplesError, is_right, load_samples
 
 SAMPLES = load_samples()
 QUESTIONS = [(sample, question) for sample in SAMPLES for question in sample.questions]
@@ -146,6 +146,19 @@ def test_both_documents_are_among_the_six_that_are_retrieved() -> None:
             scores = documents @ embedder.encode([question.question])[0]
             nearest = {sample.paths[i].name for i in np.argsort(-scores)[:6]}
             assert set(question.documents) <= nearest, question.question
+
+
+def test_what_was_measured_leaves_no_question_out_and_is_judged_as_now() -> None:
+    rows = json.loads((SAMPLES_FOLDER / "measured.json").read_text())["rows"]
+    assert [(row["sample"], row["question"]) for row in rows] == [(s.slug, q.question) for s, q in QUESTIONS]
+    for row, (_, question) in zip(rows, QUESTIONS, strict=True):
+        for mode in row["modes"].values():
+            assert mode["is_right"] == is_right(mode["answer"], question), question.question
+
+
+def test_the_first_question_shown_is_one_that_reuse_loses_and_blend_keeps() -> None:
+    modes = json.loads((SAMPLES_FOLDER / "measured.json").read_text())["rows"][0]["modes"]
+    assert {mode: run["is_right"] for mode, run in modes.items()} == {"full": True, "reuse": False, "blend": True}
 
 
 def test_collections_come_in_the_order_of_the_list(tmp_path: Path) -> None:
