@@ -10,7 +10,7 @@ import time
 
 import httpx
 
-START_S = 60
+START_S = 180  # a cold start on a busy machine compiles and reads a lot
 
 
 def free_port() -> int:
@@ -28,7 +28,7 @@ def test_the_page_is_served_from_the_command_line():
         assert "not loaded" in str(page["components"])
     finally:
         process.send_signal(signal.SIGINT)  # as Ctrl-C does: the private folder is cleared away
-        process.wait(20)
+        process.wait(60)
 
 
 def wait_for(url: str) -> dict:
