@@ -11,6 +11,11 @@ import time
 import httpx
 
 START_S = 180  # a cold start on a busy machine compiles and reads a lot
+# A test run in the background of a shell inherits deaf ears for Ctrl-C; app.py is started with its own.
+LISTENING = (
+    "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "runpy.run_path('app.py', run_name='__main__')"
+)
 
 
 def free_port() -> int:
@@ -21,7 +26,7 @@ def free_port() -> int:
 
 def test_the_page_is_served_from_the_command_line():
     port = free_port()
-    process = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", LISTENING, "--port", str(port)], stdout=subprocess.DEVNULL)
     try:
         page = wait_for(f"http://127.0.0.1:{port}/config")
         assert page["title"] == "CacheBlend Studio"

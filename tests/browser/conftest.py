@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.app.live import Live, live
 from tests.browser.provide import ARGUMENTS, NO_BROWSER, find
 
 HERE = {"127.0.0.1", "localhost"}
+PATIENCE_MS = 60_000  # nothing here is a timing: a busy machine may take its time, and a test passes when it is there
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @dataclass
@@ -71,5 +73,6 @@ def page(browser: Browser, watch: Watch) -> Iterator[Page]:
     """A watched page at 1440 × 1000 in the light."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
     watch.over(context)
+    context.set_default_timeout(PATIENCE_MS)
     yield context.new_page()
     context.close()

@@ -76,7 +76,7 @@ def opened(browser: Browser, url: str) -> Iterator[Opened]:
     page.on("pageerror", lambda error: made.errors.append(str(error)))
     page.on("console", lambda message: message.type == "error" and made.errors.append(message.text))
     page.goto(url)
-    expect(page.locator("#text .cb-text")).to_be_visible(timeout=30_000)
+    expect(page.locator("#text .cb-text")).to_be_visible()
     expect(page.locator("#attention canvas")).to_have_count(4)
     yield made
     page.close()
@@ -179,7 +179,7 @@ def test_dragging_zooms_a_token_map_into_single_tokens_and_a_double_click_resets
     opened.page.mouse.up()
     first, last = range_shown(opened, "deviation")
     assert 0.3 * TOKENS < first < last < 0.55 * TOKENS
-    expect(hint).not_to_contain_text("Pooled", timeout=10_000)
+    expect(hint).not_to_contain_text("Pooled")
     opened.page.mouse.dblclick(*middle_of(canvas))
     assert range_shown(opened, "deviation") == (0, TOKENS - 1)
 
@@ -235,7 +235,7 @@ def test_a_value_that_goes_away_leaves_a_sentence(opened: Opened) -> None:
 def test_a_phone_in_the_dark_has_no_sideways_scroll_and_readable_axes(browser: Browser, url: str) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 844}, device_scale_factor=2)
     page.goto(f"{url}?__theme=dark")
-    expect(page.locator("#attention canvas")).to_have_count(4, timeout=30_000)
+    expect(page.locator("#attention canvas")).to_have_count(4)
     canvas = page.locator("#deviation canvas").first
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     size = canvas.evaluate("c => [c.width, c.clientWidth]")

@@ -15,7 +15,7 @@ from tests.synthetic import HOSTILE
 
 def open_page(page: Page, url: str) -> Page:
     page.goto(url)
-    expect(page.locator("#card-blend .card")).to_be_visible(timeout=30_000)
+    expect(page.locator("#card-blend .card")).to_be_visible()
     return page
 
 
@@ -46,7 +46,7 @@ def test_the_whole_job(page: Page, tmp_path):
         expect(page.locator("#masthead")).to_contain_text("fake-1M")
 
         page.get_by_role("button", name="Ask in every mode").click()
-        expect(page.locator("#card-full .answer")).to_contain_text("It was", timeout=10_000)
+        expect(page.locator("#card-full .answer")).to_contain_text("It was")
         expect(page.locator("#heading .badge")).to_contain_text("your run")
         for mode, answer in {"full": "It was Ada.", "reuse": "Nobody knows.", "blend": "It was Ada."}.items():
             expect(page.locator(f"#card-{mode} .answer")).to_have_text(answer)
@@ -57,14 +57,14 @@ def test_the_whole_job(page: Page, tmp_path):
         expect(page.locator("#excerpts details[open] p")).to_contain_text("Ada wrote chapter")
 
         show(page, "Inspect")
-        expect(page.locator("#map-kv-deviation canvas").first).to_be_visible(timeout=20_000)
+        expect(page.locator("#map-kv-deviation canvas").first).to_be_visible()
         page.locator('#token-text [data-token="12"]').hover()
         for view in ("token-text", "map-kv-deviation", "map-selected", "attention-map"):
             expect(page.locator(f"#{view} .cb-status")).to_contain_text("12")
-        expect(page.locator("#cdf .js-plotly-plot")).to_be_visible(timeout=20_000)
+        expect(page.locator("#cdf .js-plotly-plot")).to_be_visible()
 
         show(page, "Timeline")
-        expect(page.locator("#lanes .js-plotly-plot")).to_be_visible(timeout=20_000)
+        expect(page.locator("#lanes .js-plotly-plot")).to_be_visible()
         with page.expect_download() as trace:
             page.locator("#download-trace").click()
         assert json.loads(trace.value.path().read_text())["traceEvents"]
@@ -82,10 +82,10 @@ def test_the_recorded_run_is_inspected_without_a_model(page: Page, tmp_path):
     with live(tmp_path) as served:
         open_page(page, served.url)
         show(page, "Inspect")
-        expect(page.locator("#attention-map canvas")).to_have_count(4, timeout=20_000)
+        expect(page.locator("#attention-map canvas")).to_have_count(4)
         expect(page.locator("#map-kv-deviation canvas").first).to_be_visible()
         show(page, "Timeline")
-        expect(page.locator("#lanes .js-plotly-plot")).to_be_visible(timeout=20_000)
+        expect(page.locator("#lanes .js-plotly-plot")).to_be_visible()
         page.get_by_label("CacheBlend", exact=True).check()
         expect(page.locator("#lanes")).not_to_contain_text("full reuse")
         assert served.studio.loaded is None
@@ -115,7 +115,7 @@ def test_hostile_documents_are_text(page: Page, page_url: str):
     page.locator("#excerpts summary").first.click()
     expect(page.locator("#excerpts details[open] p")).to_contain_text(HOSTILE)
     show(page, "Inspect")
-    expect(page.locator("#map-selected canvas").first).to_be_visible(timeout=20_000)
+    expect(page.locator("#map-selected canvas").first).to_be_visible()
     assert page.evaluate("window.__pwned") is None
 
 
@@ -158,7 +158,7 @@ def test_stop_ends_a_run_and_another_can_follow(page: Page, tmp_path):
         open_page(page, served.url)
         pick_sample(page)
         page.get_by_role("button", name="Ask in every mode").click()
-        expect(page.locator("#card-full .answer")).to_contain_text("It was Ada.", timeout=10_000)
+        expect(page.locator("#card-full .answer")).to_contain_text("It was Ada.")
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("#ask-status")).to_contain_text("Stopped.")
         expect(page.locator("#card-blend .answer")).to_have_text("Stopped before it answered.")
@@ -188,8 +188,8 @@ def test_a_second_visitor_waits_in_line_and_sees_only_their_own(two_visitors):
     for page in (first, second):
         page.get_by_role("button", name="Ask in every mode").click()
     expect(second.locator("#ask-status")).to_contain_text("queue: 1/1")
-    expect(first.locator("#heading .badge")).to_contain_text("your run", timeout=20_000)
-    expect(second.locator("#heading .badge")).to_contain_text("your run", timeout=20_000)
+    expect(first.locator("#heading .badge")).to_contain_text("your run")
+    expect(second.locator("#heading .badge")).to_contain_text("your run")
     expect(first.locator("#excerpts")).to_contain_text("first-0.txt")
     expect(first.locator("#excerpts")).not_to_contain_text("second")
     expect(second.locator("#excerpts")).not_to_contain_text("first")
@@ -203,7 +203,7 @@ def test_a_waiting_question_can_be_taken_back(two_visitors):
     expect(second.locator("#ask-status")).to_contain_text("queue: 1/1")
     second.get_by_role("button", name="Stop").click()
     expect(second.locator("#ask-status")).to_contain_text("Stopped.")
-    expect(first.locator("#heading .badge")).to_contain_text("your run", timeout=20_000)
+    expect(first.locator("#heading .badge")).to_contain_text("your run")
     second.wait_for_timeout(500)
     expect(second.locator("#heading .badge")).to_contain_text("recorded run")
     assert served.engine.num_asked == 1
@@ -216,7 +216,7 @@ def test_a_phone_needs_no_sideways_scrolling(browser: Browser, watch: Watch, pag
     page = open_page(context.new_page(), page_url)
     open_tab_on_a_phone(page, tab)
     drawn = {"Inspect": "#map-selected canvas", "Timeline": "#lanes .js-plotly-plot", "How it works": ".about h2"}
-    expect(page.locator(drawn.get(tab, "#card-full")).first).to_be_visible(timeout=20_000)
+    expect(page.locator(drawn.get(tab, "#card-full")).first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.locator("#compare, .cb-host, .about").evaluate_all(
         "nodes => nodes.every(n => n.getBoundingClientRect().right <= 391)"
