@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PORT ?= 7860
 
-.PHONY: demo test test-slow test-gpu lint format bench samples clean
+.PHONY: demo test test-gpu lint format bench samples clean
 
 demo: $(VENV)/.installed
 	$(PY) app.py --port $(PORT)
@@ -12,10 +12,6 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(PY) tests/browser/provide.py
 	$(PY) -m pytest
-
-test-slow: $(VENV)/.installed-dev
-	$(PY) tests/browser/provide.py
-	$(PY) -m pytest -m slow
 
 test-gpu: $(VENV)/.installed-dev
 	$(PY) -m pytest -m gpu
