@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--chunk-tokens", type=int, default=512)
     ask.add_argument("--max-new-tokens", type=int, default=64)
     ask.add_argument("--model", default="embedded", help="“embedded”, a folder, a .gguf file or a hub name")
+    ask.add_argument("--embedder", default="embedded", help="a sentence-transformers folder or hub name")
     ask.add_argument("--device")
     ask.add_argument("--dtype", choices=["float32", "bfloat16", "float16"])
     ask.add_argument("--cold", action="store_true", help="do not precompute chunk caches before the question")
@@ -61,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _ask(args: argparse.Namespace) -> int:
     blend = cacheblend.BlendConfig(ratio=args.ratio, selector=args.selector, deviation=args.deviation)
-    engine = cacheblend.Engine.load(args.model, device=args.device, dtype=args.dtype, progress=_say)
+    engine = cacheblend.Engine.load(
+        args.model, device=args.device, dtype=args.dtype, embedder=args.embedder, progress=_say
+    )
     hits = _retrieve(engine, args)
     events = engine.compare(args.question, hits, modes=args.modes, blend=blend, max_new_tokens=args.max_new_tokens)
     comparison = next(event.comparison for event in events if isinstance(event, Compared))

@@ -36,9 +36,10 @@ class Prefilled:
     kept_per_layer: tuple[int, ...]  # context rows computed at each layer
     is_warm: bool
 
-    def layer(self, index: int) -> LayerKV:
-        """Fused KV of one layer, keys after RoPE, each (tokens, kv_heads, head_dim)."""
-        return self.cache.layer(index)
+    @property
+    def layers(self) -> tuple[LayerKV, ...]:
+        """Fused KV of every layer, keys after RoPE, each (tokens, kv_heads, head_dim); views, not copies."""
+        return tuple(self.cache.layer(index) for index in range(len(self.kept_per_layer)))
 
 
 @dataclass(frozen=True, slots=True)

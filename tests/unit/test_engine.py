@@ -45,7 +45,7 @@ def test_prefill_full_is_the_models_own_forward(engine):
     for options in ({"mode": "full"}, {"mode": "blend", "ratio": 1.0}, {"ratio": 1.0, "selector": "gradual"}):
         made = engine.prefill(prefix=prefix, chunks=chunks, suffix=suffix, **options)
         torch.testing.assert_close(made.logits, logits[-1], atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(made.layer(3).keys, layers[3][0], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(made.layers[3].keys, layers[3][0], atol=1e-5, rtol=1e-4)
     reused = engine.prefill(prefix=prefix, chunks=chunks, suffix=suffix, mode="reuse")
     expected = reference.reuse_forward(engine.hf_model, prefix, chunks, suffix)[0][-1]
     torch.testing.assert_close(reused.logits, expected, atol=1e-5, rtol=1e-4)
