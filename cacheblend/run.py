@@ -114,25 +114,32 @@ class Run:
         self, trace: Trace, prefilled: Prefilled, answer_ids: tuple[int, ...], reference: Reference | None
     ) -> None:
         """Measure the distance to full along full's own answer, on the KV that the timed pass left."""
-        engine, answer = self.engine, self.engine.text(answer_ids)
+        answer, fidelity = self.engine.text(answer_ids), None
         prefilled.cache.crop(self.plan.num_tokens)
         if self.mode is Mode.FULL:
-            logits = score(engine.model, prefilled.cache, prefilled.logits, answer_ids)
-            self.reference = reference = Reference(answer, answer_ids, logits)
+            logits = self._score(prefilled, answer_ids)
+            self.reference = Reference(answer, answer_ids, logits)
+            fidelity = _fidelity(logits, answer, self.reference)
+        elif reference is not None:
+            fidelity = _fidelity(self._score(prefilled, reference.answer_ids), answer, reference)
         self.trace = replace(
             trace,
             answer=answer,
             answer_ids=answer_ids,
             spans=prefilled.spans.spans(),
-            fidelity=self._fidelity(prefilled, answer, reference) if reference else None,
+            fidelity=fidelity,
         )
 
-    def _fidelity(self, prefilled: Prefilled, answer: str, reference: Reference) -> Fidelity:
-        logits = score(self.engine.model, prefilled.cache, prefilled.logits, reference.answer_ids)
-        kl = kl_divergence(reference.logits, logits)
-        return Fidelity(
-            first_token_kl=float(kl[0]),
-            mean_kl=float(kl.mean()),
-            top1_agreement=top1_agreement(reference.logits, logits),
-            f1_to_full=word_f1(answer, reference.answer),
-        )
+    def _score(self, prefilled: Prefilled, answer_ids: tuple[int, ...]) -> torch.Tensor:
+        return score(self.engine.model, prefilled.cache, prefilled.logits, answer_ids)
+
+
+def _fidelity(logits: torch.Tensor, answer: str, reference: Reference) -> Fidelity:
+    """How far logits (answer tokens, vocab) along full's answer, and the mode's own answer, are from full's."""
+    kl = kl_divergence(reference.logits, logits)
+    return Fidelity(
+        first_token_kl=float(kl[0]),
+        mean_kl=float(kl.mean()),
+        top1_agreement=top1_agreement(reference.logits, logits),
+        f1_to_full=word_f1(answer, reference.answer),
+    )

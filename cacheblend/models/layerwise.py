@@ -55,7 +55,6 @@ class LayerwiseModel:
         self.num_heads: int = config.num_attention_heads
         self.kv_heads: int = config.num_key_value_heads
         self.head_dim = self._family.head_dim
-        self.d_model: int = config.hidden_size
         self.vocab: int = config.vocab_size
         self.context_limit: int = config.max_position_embeddings
 
