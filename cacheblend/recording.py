@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cacheblend.loading import LoadOrder, Place
 from cacheblend.trace import (
     Comparison,
     Environment,
@@ -21,6 +22,7 @@ from cacheblend.trace import (
     Inspection,
     Lane,
     LayerRecord,
+    Loading,
     Mode,
     Segment,
     SegmentKind,
@@ -72,13 +74,27 @@ def _by_mode(raw: dict[str, Any]) -> dict[Mode, np.ndarray]:
 
 
 def _trace(raw: dict[str, Any]) -> Trace:
-    fidelity = raw.pop("fidelity")
+    fidelity, loading = raw.pop("fidelity"), raw.pop("loading", None)
     return Trace(
         mode=Mode(raw.pop("mode")),
         answer_ids=tuple(raw.pop("answer_ids")),
-        spans=tuple(Span(**{**s, "lane": Lane(s["lane"])}) for s in raw.pop("spans")),
+        spans=_spans(raw.pop("spans")),
         layers=tuple(_layer(r) for r in raw.pop("layers")),
         fidelity=Fidelity(**fidelity) if fidelity else None,
+        loading=_loading(loading) if loading else None,
+        **raw,
+    )
+
+
+def _spans(raw: list[dict[str, Any]]) -> tuple[Span, ...]:
+    return tuple(Span(**{**span, "lane": Lane(span["lane"])}) for span in raw)
+
+
+def _loading(raw: dict[str, Any]) -> Loading:
+    return Loading(
+        places=tuple(Place(place) for place in raw.pop("places")),
+        order=LoadOrder(raw.pop("order")),
+        predicted=_spans(raw.pop("predicted")),
         **raw,
     )
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
+
+from cacheblend.loading import LoadOrder, Place
 
 
 class Mode(StrEnum):
@@ -51,6 +54,7 @@ class Lane(StrEnum):
     PRECOMPUTE = "precompute"  # chunk caches that were missing: a cold run
     LOOKUP = "lookup"
     LOAD = "load"
+    DECOMPRESS = "decompress"  # a codec's bytes to tensors
     PLACE = "place"  # rotating cached keys to their positions
     COMPUTE = "compute"
     FIRST_TOKEN = "first token"
@@ -127,6 +131,29 @@ class Fidelity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How cached KV reached a run. device: the one that was emulated, "" if caches were read as fast as they come.
+
+    nbytes: read for the context, as stored; met_at: with Cake, the tokens computed from the front when the two fronts
+    met; predicted: what the loading controller expected before the run, spans that were not measured.
+    """
+
+    places: tuple[Place, ...]  # where the chunks were, each place once, fastest first
+    device: str
+    codec: str
+    order: LoadOrder
+    is_pipelined: bool
+    nbytes: int
+    met_at: int | None = None
+    predicted: tuple[Span, ...] = ()
+
+    @property
+    def predicted_ttft_ms(self) -> float | None:
+        """When the controller expected the first token; None where it expected nothing."""
+        return max((span.end_ms for span in self.predicted), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """One mode's run. `layers` is empty in a timed pass: what figures need is recorded in a pass of its own."""
 
@@ -141,6 +168,7 @@ class Trace:
     is_warm: bool  # every chunk cache was in the store when the question came
     fidelity: Fidelity | None = None
     layers: tuple[LayerRecord, ...] = ()
+    loading: Loading | None = None  # None for full recompute, which reads no cache
 
     @property
     def ttft_ms(self) -> float:
@@ -149,12 +177,21 @@ class Trace:
 
     @property
     def ttft_parts(self) -> dict[Lane, float]:
-        """Milliseconds per lane up to the first token, lanes without time left out."""
+        """Milliseconds per lane up to the first token, lanes without time left out.
+
+        Where lanes overlap, what the first token waits for is counted once: loading and decompressing only while
+        nothing is computed beside them.
+        """
+        ttft = self.ttft_ms
+        spans = [s for s in self.spans if s.lane is not Lane.DECODE and s.start_ms < ttft]
+        edges = sorted({t for s in spans for t in (s.start_ms, min(s.end_ms, ttft))})
         parts: dict[Lane, float] = {}
-        for span in self.spans:
-            if span.lane is not Lane.DECODE:
-                parts[span.lane] = parts.get(span.lane, 0.0) + span.duration_ms
-        return parts
+        for start, end in pairwise(edges):
+            lanes = {s.lane for s in spans if s.start_ms <= start and s.end_ms >= end}
+            if lanes:
+                lane = min(lanes, key=_shown_first)
+                parts[lane] = parts.get(lane, 0.0) + end - start
+        return {lane: parts[lane] for lane in Lane if lane in parts}
 
     @property
     def decode_tokens_per_second(self) -> float | None:
@@ -162,6 +199,11 @@ class Trace:
         decode = [s for s in self.spans if s.lane is Lane.DECODE]
         busy_ms = sum(s.duration_ms for s in decode)
         return 1000 * len(decode) / busy_ms if busy_ms > 0 else None
+
+
+def _shown_first(lane: Lane) -> tuple[bool, str]:
+    """Loading and decompressing hide behind every other lane."""
+    return lane in (Lane.LOAD, Lane.DECOMPRESS), lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

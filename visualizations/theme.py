@@ -25,6 +25,7 @@ LANE_COLOURS = {
     Lane.PRECOMPUTE: "#999933",
     Lane.LOOKUP: "#1f7f74",
     Lane.LOAD: LOADING,
+    Lane.DECOMPRESS: "#882255",
     Lane.PLACE: PLACING,
     Lane.COMPUTE: RECOMPUTED,
     Lane.FIRST_TOKEN: "#4477aa",

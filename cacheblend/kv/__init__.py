@@ -1,5 +1,5 @@
-"""Chunk KV and the keys it is found by."""
+"""Chunk KV: the key it is found by, its stored forms, and the codecs it is stored with."""
 
-from cacheblend.kv.chunk import ChunkKey, ChunkKV, LayerKV
+from cacheblend.kv.chunk import LOSSLESS, ChunkKey, ChunkKV, ChunkLostError, LayerKV, StoredChunk
 
-__all__ = ["ChunkKV", "ChunkKey", "LayerKV"]
+__all__ = ["LOSSLESS", "ChunkKV", "ChunkKey", "ChunkLostError", "LayerKV", "StoredChunk"]

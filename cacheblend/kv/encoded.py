@@ -1,0 +1,178 @@
+"""A chunk's KV as bytes: a header that describes itself, and one payload a layer. What disks and networks carry.
+
+No pickle: the header is JSON, payloads are what a codec makes. Knows nothing of files or servers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import xxhash
+
+from cacheblend.kv.chunk import LOSSLESS, ChunkKey, ChunkKV, ChunkLostError, LayerKV, StoredChunk
+from cacheblend.kv.codecs import Codec, decode
+from cacheblend.loading import Place
+
+FORMAT = "cacheblend-chunk/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Everything needed to read a chunk's layers. sizes: bytes of each layer's payload; checksums: xxh3 of each."""
+
+    digest: str
+    token_ids: tuple[int, ...]
+    codec: str
+    dtype: str
+    kv_heads: int
+    head_dim: int
+    sizes: tuple[int, ...]
+    checksums: tuple[str, ...]
+
+    def to_bytes(self) -> bytes:
+        """JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, data: bytes | memoryview) -> Header:
+        """Read what `to_bytes` wrote; ValueError for anything else."""
+        try:
+            raw: dict[str, Any] = json.loads(bytes(data))
+            if raw.pop("format") != FORMAT:
+                raise ValueError(f"not a {FORMAT} header")
+            fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in raw.items()}
+            header = cls(**fields)
+            numbers = (*header.token_ids, *header.sizes, header.kv_heads, header.head_dim)
+            names = (header.digest, header.codec, header.dtype, *header.checksums)
+            is_sound = all(type(n) is int and n >= 0 for n in numbers) and all(isinstance(n, str) for n in names)
+        except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+            raise ValueError(f"not a chunk's header: {error}") from error
+        if not is_sound or len(header.sizes) != len(header.checksums) or not header.sizes:
+            raise ValueError("not a chunk's header")
+        return header
+
+    @property
+    def key(self) -> ChunkKey:
+        """What the chunk is found by."""
+        return ChunkKey(self.digest)
+
+    @property
+    def num_layers(self) -> int:
+        """How many payloads there are."""
+        return len(self.sizes)
+
+    def empty_layer(self) -> LayerKV:
+        """Fresh CPU tensors of one layer's shape, (tokens, kv_heads, head_dim) each; ValueError for a strange dtype."""
+        dtype = getattr(torch, self.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise ValueError(f"“{self.dtype}” is no dtype")
+        shape = (len(self.token_ids), self.kv_heads, self.head_dim)
+        return LayerKV(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
+
+    @property
+    def payload_bytes(self) -> int:
+        """All payloads together."""
+        return sum(self.sizes)
+
+
+def checksum(payload: bytes | memoryview) -> str:
+    """What `Header.checksums` holds of one payload: 64 bits against bit rot, not against malice."""
+    return xxhash.xxh3_64_hexdigest(payload)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedChunk:
+    """A chunk's KV as bytes in memory: on its way to a disk or a network, or held in fewer bytes than as tensors."""
+
+    header: Header
+    payloads: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, chunk: ChunkKV, codec: Codec) -> EncodedChunk:
+        """Encode every layer of a chunk."""
+        num_layers = len(chunk.layers)
+        payloads = tuple(
+            codec.encode(LayerKV(kv.keys.cpu(), kv.values.cpu()), layer, num_layers)
+            for layer, kv in enumerate(chunk.layers)
+        )
+        keys = chunk.layers[0].keys
+        header = Header(
+            digest=chunk.key.digest,
+            token_ids=chunk.token_ids,
+            codec=codec.name,
+            dtype=str(keys.dtype).removeprefix("torch."),
+            kv_heads=keys.shape[1],
+            head_dim=keys.shape[2],
+            sizes=tuple(len(payload) for payload in payloads),
+            checksums=tuple(checksum(payload) for payload in payloads),
+        )
+        return cls(header, payloads)
+
+    @property
+    def key(self) -> ChunkKey:
+        """What it is found by."""
+        return self.header.key
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The chunk's tokens."""
+        return self.header.token_ids
+
+    @property
+    def num_tokens(self) -> int:
+        """Length in tokens."""
+        return len(self.header.token_ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all payloads."""
+        return self.header.payload_bytes
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are."""
+        return self.header.num_layers
+
+    def empty_layer(self) -> LayerKV:
+        """Fresh tensors of one layer's shape."""
+        return self.header.empty_layer()
+
+    @property
+    def place(self) -> Place:
+        """Host memory."""
+        return Place.MEMORY
+
+    @property
+    def codec(self) -> str:
+        """Name of the codec."""
+        return self.header.codec
+
+    def fetch(self, layer: int, out: LayerKV) -> bytes | None:
+        """One layer's payload; plain tensors go straight into `out`."""
+        if self.codec != LOSSLESS:
+            return self.payloads[layer]
+        decode_into(self, layer, self.payloads[layer], out)
+        return None
+
+
+def materialise(chunk: StoredChunk) -> ChunkKV:
+    """Read every layer into tensors of its own; ChunkLostError if one cannot be read."""
+    layers = []
+    for layer in range(chunk.num_layers):
+        out = chunk.empty_layer()
+        payload = chunk.fetch(layer, out)
+        if payload is not None:
+            decode_into(chunk, layer, payload, out)
+        layers.append(out)
+    return ChunkKV(chunk.key, chunk.token_ids, tuple(layers), chunk.codec)
+
+
+def decode_into(chunk: StoredChunk, layer: int, payload: bytes, out: LayerKV) -> None:
+    """Decode what `chunk.fetch` returned; ChunkLostError if the bytes are not what was written."""
+    try:
+        decode(chunk.codec, payload, out)
+    except ValueError as error:
+        raise ChunkLostError(chunk.key, layer, str(error)) from error
