@@ -22,7 +22,7 @@ from cacheblend.documents import Chunk
 from cacheblend.events import Compared, Event, TextDelta
 from cacheblend.fusion.extend import KVCache, extend, prefill_chunk
 from cacheblend.fusion.fusor import fuse
-from cacheblend.fusion.source import MemorySource
+from cacheblend.fusion.source import ChunkSource
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.inspection import inspect_plan
 from cacheblend.kv import ChunkKey, ChunkKV
@@ -185,7 +185,7 @@ class Engine:
         fused = fuse(
             self.model,
             plan,
-            MemorySource(self.model, caches, capacity),
+            ChunkSource(self.model, caches, capacity),
             blend.policy(mode),
             capacity=capacity,
             deviation=blend.deviation,

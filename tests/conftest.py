@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cacheblend.fusion.extend import prefill_chunk
-from cacheblend.fusion.source import MemorySource
+from cacheblend.fusion.source import ChunkSource
 from cacheblend.kv import ChunkKey, ChunkKV
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.prompt import PromptPlan
@@ -37,8 +37,8 @@ class Case:
             ChunkKV(ChunkKey.of("tiny", ids), ids, prefill_chunk(self.model, torch.tensor(ids))) for ids in segments
         ]
 
-    def source(self) -> MemorySource:
-        return MemorySource(self.model, self.caches(), self.plan.num_tokens)
+    def source(self) -> ChunkSource:
+        return ChunkSource(self.model, self.caches(), self.plan.num_tokens)
 
 
 def make_case(family: str, seed: int = 0, lengths: tuple[int, ...] = (6, 19, 11, 23, 7)) -> Case:

@@ -85,8 +85,7 @@ def fuse(
     counts: list[int] = []
     for layer in range(model.num_layers):
         cancelling.check(cancel)
-        with spans.span(Lane.LOAD, f"load layer {layer}", layer):
-            buffers = source.layer(layer)
+        buffers = source.layer(layer)
         cached = buffers.first(num_tokens)
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
             q, k, v = model.qkv(layer, hidden)

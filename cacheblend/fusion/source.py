@@ -1,18 +1,22 @@
 """Cached KV of a whole prompt, handed over layer by layer.
 
-One blocking verb, `layer(i)`: whatever moves bytes (memory today) stays behind it. Knows plans and ChunkKV; nothing of
-selection or of how layers are computed.
+One blocking verb, `layer(i)`: whatever moves bytes stays behind it. Knows chunks in any stored form; nothing of
+selection, of how layers are computed, or of reading ahead (pipeline.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 
-from cacheblend.kv import ChunkKV, LayerKV
+from cacheblend.fusion.spans import SpanRecorder
+from cacheblend.kv import ChunkLostError, LayerKV, StoredChunk
+from cacheblend.kv.encoded import decode_into
+from cacheblend.loading import Place
 from cacheblend.models.layerwise import LayerwiseModel
+from cacheblend.trace import Lane
 
 
 class LayerSource(Protocol):
@@ -26,21 +30,94 @@ class LayerSource(Protocol):
         ...
 
 
-class MemorySource:
-    """Chunk caches in memory, laid side by side in a private buffer. Stored tensors are only read."""
+Repair = Callable[[ChunkLostError], StoredChunk]
 
-    def __init__(self, model: LayerwiseModel, chunks: Sequence[ChunkKV], capacity: int) -> None:
-        self._chunks = chunks
+
+class ChunkSource:
+    """Chunks side by side in a private buffer, read one after the other when a layer is asked for.
+
+    spans: where reading and decoding are recorded; is_emulated marks them. repair: gets a chunk again that was lost
+    while it was being read; without it ChunkLostError goes to the caller. Stored chunks are only read.
+    """
+
+    def __init__(
+        self,
+        model: LayerwiseModel,
+        chunks: Sequence[StoredChunk],
+        capacity: int,
+        *,
+        spans: SpanRecorder | None = None,
+        is_emulated: bool = False,
+        repair: Repair | None = None,
+    ) -> None:
+        self._chunks, self._repair = list(chunks), repair
         self._shape = (capacity, model.kv_heads, model.head_dim)
         self._like = torch.empty(0, dtype=model.dtype, device=model.device)
-        self._context = sum(chunk.num_tokens for chunk in chunks)
+        self._spans, self._is_emulated = spans or SpanRecorder(model.device), is_emulated
 
     def layer(self, index: int) -> LayerKV:
-        """Copy one layer of every chunk."""
+        """Read one layer of every chunk, mending what was lost."""
+        while True:
+            try:
+                return self.read(index)
+            except ChunkLostError as error:
+                self.mend(error)
+
+    def mend(self, error: ChunkLostError) -> None:
+        """Put another copy in the place of a chunk that was lost, or raise `error` if there is no way to get one."""
+        if self._repair is None:
+            raise error
+        mended = self._repair(error)
+        self._chunks = [mended if chunk.key == error.key else chunk for chunk in self._chunks]
+
+    def read(self, index: int) -> LayerKV:
+        """Read one layer of every chunk; ChunkLostError if one cannot be read."""
         buffers = LayerKV(self._like.new_empty(self._shape), self._like.new_empty(self._shape))
-        if self._chunks:
-            parts = [chunk.layers[index] for chunk in self._chunks]
-            context = buffers.first(self._context)
-            torch.cat([part.keys for part in parts], out=context.keys)
-            torch.cat([part.values for part in parts], out=context.values)
+        if not self._chunks:
+            return buffers
+        encoded = []
+        with self._spans.span(Lane.LOAD, f"load layer {index}", index, emulated=self._is_emulated):
+            for chunk, rows in zip(self._chunks, self._rows(buffers), strict=True):
+                payload = self._fetch(chunk, index, rows)
+                if payload is not None:
+                    encoded.append((chunk, rows, payload))
+        if encoded:
+            with self._spans.span(Lane.DECOMPRESS, f"decompress layer {index}", index):
+                for chunk, rows, payload in encoded:
+                    self._decode(chunk, index, payload, rows)
         return buffers
+
+    def _rows(self, buffers: LayerKV) -> list[LayerKV]:
+        """Each chunk's place in the buffers."""
+        views, start = [], 0
+        for chunk in self._chunks:
+            views.append(buffers.rows(start, start + chunk.num_tokens))
+            start += chunk.num_tokens
+        return views
+
+    def _fetch(self, chunk: StoredChunk, index: int, rows: LayerKV) -> bytes | None:
+        if rows.keys.device.type == "cpu" or chunk.place in (Place.DEVICE, Place.MEMORY):
+            return chunk.fetch(index, rows)
+        staged = _pinned(rows)
+        payload = chunk.fetch(index, staged)
+        if payload is None:
+            _upload(staged, rows)
+        return payload
+
+    def _decode(self, chunk: StoredChunk, index: int, payload: bytes, rows: LayerKV) -> None:
+        if rows.keys.device.type == "cpu":
+            decode_into(chunk, index, payload, rows)
+            return
+        staged = _pinned(rows)
+        decode_into(chunk, index, payload, staged)
+        _upload(staged, rows)
+
+
+def _pinned(rows: LayerKV) -> LayerKV:
+    """Page-locked host buffers of the same shape, from which a copy does not hold the host up."""
+    return LayerKV(*(torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in (rows.keys, rows.values)))
+
+
+def _upload(staged: LayerKV, rows: LayerKV) -> None:
+    rows.keys.copy_(staged.keys, non_blocking=True)
+    rows.values.copy_(staged.values, non_blocking=True)

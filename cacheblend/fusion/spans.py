@@ -22,23 +22,23 @@ class SpanRecorder:
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self._is_cuda = torch.device(device).type == "cuda"
-        self._marks: list[tuple[Lane, str, int | None, Mark, Mark]] = []
+        self._marks: list[tuple[Lane, str, int | None, bool, Mark, Mark]] = []
         self._start = self._mark()
 
     @contextmanager
-    def span(self, lane: Lane, name: str, layer: int | None = None) -> Iterator[None]:
-        """Record the body as one span; one that raises is not recorded."""
+    def span(self, lane: Lane, name: str, layer: int | None = None, *, emulated: bool = False) -> Iterator[None]:
+        """Record the body as one span; one that raises is not recorded. Any thread may record."""
         start = self._mark()
         yield
-        self._marks.append((lane, name, layer, start, self._mark()))
+        self._marks.append((lane, name, layer, emulated, start, self._mark()))
 
     def spans(self) -> tuple[Span, ...]:
         """What was recorded so far, in order of its end."""
         if self._is_cuda:
             torch.cuda.synchronize()
         return tuple(
-            Span(lane=lane, name=name, layer=layer, start_ms=self._ms(start), end_ms=self._ms(end))
-            for lane, name, layer, start, end in self._marks
+            Span(lane=lane, name=name, layer=layer, emulated=emulated, start_ms=self._ms(start), end_ms=self._ms(end))
+            for lane, name, layer, emulated, start, end in self._marks
         )
 
     def _mark(self) -> Mark:

@@ -16,9 +16,9 @@ from cacheblend import cancel as cancelling
 from cacheblend.config import BlendConfig
 from cacheblend.fusion.fusor import fuse
 from cacheblend.fusion.policies import AllRows
-from cacheblend.fusion.source import MemorySource
+from cacheblend.fusion.source import ChunkSource
 from cacheblend.inspection.states import HiddenStates, LiveAttention, pool_borders
-from cacheblend.kv import ChunkKV
+from cacheblend.kv import StoredChunk
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.prompt import PromptPlan
 from cacheblend.trace import Inspection, Mode, StoredAttention
@@ -29,7 +29,7 @@ STORED_SIZE = 64
 def inspect_plan(
     model: LayerwiseModel,
     plan: PromptPlan,
-    caches: Sequence[ChunkKV],
+    caches: Sequence[StoredChunk],
     blend: BlendConfig,
     *,
     progress: Callable[[int, int], None] | None = None,
@@ -43,12 +43,12 @@ def inspect_plan(
     report = progress or (lambda done, total: None)
     report(0, total)
     full = HiddenStates()
-    fuse(model, plan, MemorySource(model, (), plan.num_tokens), AllRows(), observer=full, cancel=cancel)
+    fuse(model, plan, ChunkSource(model, (), plan.num_tokens), AllRows(), observer=full, cancel=cancel)
     report(1, total)
     reuse = _reuse_states(model, plan, caches, blend, cancel)
     report(2, total)
     mixed = HiddenStates()
-    source = MemorySource(model, caches, plan.num_tokens)
+    source = ChunkSource(model, caches, plan.num_tokens)
     fuse(
         model,
         plan,
@@ -102,7 +102,7 @@ def store_attention(inspection: Inspection, num_tokens: int, *, size: int = STOR
 def _reuse_states(
     model: LayerwiseModel,
     plan: PromptPlan,
-    caches: Sequence[ChunkKV],
+    caches: Sequence[StoredChunk],
     blend: BlendConfig,
     cancel: threading.Event | None,
 ) -> HiddenStates:
@@ -111,11 +111,11 @@ def _reuse_states(
     for segment in plan.context:
         alone = HiddenStates()
         alone_plan = PromptPlan.of((), (), plan.ids(segment))
-        source = MemorySource(model, (), segment.num_tokens)
+        source = ChunkSource(model, (), segment.num_tokens)
         fuse(model, alone_plan, source, AllRows(), observer=alone, cancel=cancel)
         parts.append(alone)
     suffix = HiddenStates()
-    source = MemorySource(model, caches, plan.num_tokens)
+    source = ChunkSource(model, caches, plan.num_tokens)
     fuse(model, plan, source, blend.policy(Mode.REUSE), observer=suffix, cancel=cancel)
     whole = HiddenStates()
     for layer in range(model.num_layers):

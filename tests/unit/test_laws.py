@@ -229,19 +229,19 @@ def test_law_9_a_fuse_leaves_stored_bytes_unchanged(case):
     before = [kv.keys.clone() for c in caches for kv in c.layers] + [
         kv.values.clone() for c in caches for kv in c.layers
     ]
-    from cacheblend.fusion.source import MemorySource
+    from cacheblend.fusion.source import ChunkSource
 
     for policy in MODES:
-        fuse(case.model, case.plan, MemorySource(case.model, caches, case.plan.num_tokens), policy)
+        fuse(case.model, case.plan, ChunkSource(case.model, caches, case.plan.num_tokens), policy)
     after = [kv.keys for c in caches for kv in c.layers] + [kv.values for c in caches for kv in c.layers]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 def test_law_11_decoding_after_ratio_1_is_generate(case):
     plan, steps = case.plan, 12
-    from cacheblend.fusion.source import MemorySource
+    from cacheblend.fusion.source import ChunkSource
 
-    source = MemorySource(case.model, case.caches(), plan.num_tokens + steps)
+    source = ChunkSource(case.model, case.caches(), plan.num_tokens + steps)
     fused = fuse(case.model, plan, source, HKVD(ratio=1.0), capacity=plan.num_tokens + steps)
     tokens = [int(fused.logits.argmax())]
     while len(tokens) < steps:

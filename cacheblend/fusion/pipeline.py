@@ -1,0 +1,113 @@
+"""Reading ahead: layer i+1 is on its way while layer i is computed (CacheBlend, section 5).
+
+One reader thread runs the very code that reads without a pipeline, so the bytes are the same. On CUDA it works on a
+copy stream of its own. Knows nothing of what is computed meanwhile.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from cacheblend import cancel as cancelling
+from cacheblend.fusion.source import ChunkSource
+from cacheblend.kv import ChunkLostError, LayerKV
+
+CANCEL_CHECK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the reader hands over: a layer, or why it could not be read. ready: the copy stream's mark behind it."""
+
+    kv: LayerKV | BaseException
+    ready: torch.cuda.Event | None
+
+
+class PrefetchedSource:
+    """A source that reads at most `depth` layers ahead of the one that was asked for last; layers come in order.
+
+    stop: what a slow device's wait listens to, set on leaving; cancel: ends waiting for a layer with Cancelled. Use as
+    a context manager.
+    """
+
+    def __init__(
+        self,
+        source: ChunkSource,
+        num_layers: int,
+        *,
+        depth: int,
+        device: torch.device,
+        stop: threading.Event,
+        cancel: threading.Event | None = None,
+    ) -> None:
+        self._source, self._num_layers, self._depth = source, num_layers, depth
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stop, self._cancel = stop, cancel
+        self._start(0)
+
+    def layer(self, index: int) -> LayerKV:
+        """Wait until a layer is there. A chunk lost meanwhile is mended here, on the thread that computes."""
+        while True:
+            read = self._wait()
+            self._room.release()
+            if not isinstance(read.kv, BaseException):
+                if read.ready is not None:
+                    torch.cuda.current_stream().wait_event(read.ready)
+                return read.kv
+            self._reader.join()
+            if not isinstance(read.kv, ChunkLostError):
+                raise read.kv
+            self._source.mend(read.kv)
+            self._start(index)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the reader, whatever it waits for."""
+        self._stop.set()
+        self._room.release()
+        self._reader.join()
+
+    def _wait(self) -> Read:
+        while True:
+            try:
+                return self._reads.get(timeout=CANCEL_CHECK_S)
+            except queue.Empty:
+                cancelling.check(self._cancel)
+
+    def _start(self, first: int) -> None:
+        self._reads: queue.SimpleQueue[Read] = queue.SimpleQueue()
+        self._room = threading.Semaphore(self._depth)
+        self._reader = threading.Thread(target=self._run, args=(first,), name="kv reader", daemon=True)
+        self._reader.start()
+
+    def _run(self, first: int) -> None:
+        with torch.inference_mode(), torch.cuda.stream(self._stream):
+            for index in range(first, self._num_layers):
+                self._room.acquire()
+                if self._stop.is_set():
+                    return
+                try:
+                    kv = self._source.read(index)
+                except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
+                    self._reads.put(Read(error, None))
+                    return
+                self._reads.put(Read(kv, self._mark(kv)))
+
+    def _mark(self, kv: LayerKV) -> torch.cuda.Event | None:
+        """Where the copy stream is now; the tensors are used, and later freed, on the computing stream."""
+        if self._stream is None:
+            return None
+        for tensor in (kv.keys, kv.values):
+            tensor.record_stream(torch.cuda.default_stream(tensor.device))
+        event: torch.cuda.Event = self._stream.record_event()
+        return event
