@@ -12,10 +12,8 @@ import torch
 
 from cacheblend.fusion.policies.base import SelectionView, suffix_rows
 from cacheblend.prompt import PromptPlan
+from cacheblend.schedule import CHECK_LAYER, gradual_shares
 from cacheblend.trace import Selector
-
-CHECK_LAYER = 1  # the authors' code and LMCache select here
-SPREAD = 0.35  # ours: the paper prints no schedule; shares fall from 1.35 r to 0.65 r
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +53,3 @@ class HKVD:
         if self.selector is Selector.SINGLE:
             return round(self.ratio * context_tokens)
         return round(gradual_shares(self.ratio, num_layers)[layer] * context_tokens)
-
-
-def gradual_shares(ratio: float, num_layers: int) -> list[float]:
-    """Share kept at each layer: 1 at layer 0, then falling linearly, mean over layers 1… equal to the ratio.
-
-    The spread shrinks near ratio 1, so that no share exceeds 1 and the mean stays exact.
-    """
-    later = num_layers - 1
-    spread = min(SPREAD, (1 - ratio) / ratio) if ratio > 0 else 0.0
-    steps = [1 - 2 * i / (later - 1) if later > 1 else 0.0 for i in range(later)]
-    return [1.0, *(ratio * (1 + spread * step) for step in steps)]

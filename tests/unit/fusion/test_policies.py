@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cacheblend.config import BlendConfig
 from cacheblend.fusion.policies import HKVD, AllRows, NoRows, SelectionView
-from cacheblend.fusion.policies.hkvd import gradual_shares
 from cacheblend.prompt import PromptPlan
+from cacheblend.schedule import gradual_shares
 from cacheblend.trace import Mode, Selector
 
 POLICIES = [
