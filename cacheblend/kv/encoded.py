@@ -6,17 +6,21 @@ No pickle: the header is JSON, payloads are what a codec makes. Knows nothing of
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 import xxhash
 
+from cacheblend.kv import codecs
 from cacheblend.kv.chunk import LOSSLESS, ChunkKey, ChunkKV, ChunkLostError, LayerKV, StoredChunk
 from cacheblend.kv.codecs import Codec, decode
 from cacheblend.loading import Place
 
 FORMAT = "cacheblend-chunk/1"
+SEAL = struct.Struct("<8sQQ")  # magic, bytes of the JSON behind it, xxh3 of the JSON
+MAGIC = b"cbchunk1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +52,35 @@ class Header:
             numbers = (*header.token_ids, *header.sizes, header.kv_heads, header.head_dim)
             names = (header.digest, header.codec, header.dtype, *header.checksums)
             is_sound = all(type(n) is int and n >= 0 for n in numbers) and all(isinstance(n, str) for n in names)
-        except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"not a chunk's header: {error}") from error
         if not is_sound or len(header.sizes) != len(header.checksums) or not header.sizes:
             raise ValueError("not a chunk's header")
+        if not isinstance(getattr(torch, header.dtype, None), torch.dtype):
+            raise ValueError(f"“{header.dtype}” is no dtype")
+        return header
+
+    def sealed(self) -> bytes:
+        """The JSON behind its length and checksum: how a header lies on disks and servers."""
+        body = self.to_bytes()
+        return SEAL.pack(MAGIC, len(body), xxhash.xxh3_64_intdigest(body)) + body
+
+    @classmethod
+    def unseal(cls, data: bytes | memoryview, key: ChunkKey) -> Header:
+        """Read what `sealed` made of this chunk, whatever lies behind it.
+
+        ValueError if it is damaged, another chunk's, nothing of ours, or encoded in a way that is not known here.
+        """
+        if len(data) < SEAL.size:
+            raise ValueError("too short for a chunk's header")
+        magic, length, expected = SEAL.unpack_from(data)
+        body = bytes(data[SEAL.size : SEAL.size + length])
+        if magic != MAGIC or len(body) != length or xxhash.xxh3_64_intdigest(body) != expected:
+            raise ValueError("the header is damaged, or is none")
+        header = cls.parse(body)
+        if header.key != key:
+            raise ValueError("it is another chunk's")
+        codecs.codec(header.codec)
         return header
 
     @property
@@ -65,11 +94,8 @@ class Header:
         return len(self.sizes)
 
     def empty_layer(self) -> LayerKV:
-        """Fresh CPU tensors of one layer's shape, (tokens, kv_heads, head_dim) each; ValueError for a strange dtype."""
-        dtype = getattr(torch, self.dtype, None)
-        if not isinstance(dtype, torch.dtype):
-            raise ValueError(f"“{self.dtype}” is no dtype")
-        shape = (len(self.token_ids), self.kv_heads, self.head_dim)
+        """Fresh CPU tensors of one layer's shape, (tokens, kv_heads, head_dim) each."""
+        shape, dtype = (len(self.token_ids), self.kv_heads, self.head_dim), getattr(torch, self.dtype)
         return LayerKV(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
 
     @property
@@ -78,38 +104,19 @@ class Header:
         return sum(self.sizes)
 
 
-def checksum(payload: bytes | memoryview) -> str:
-    """What `Header.checksums` holds of one payload: 64 bits against bit rot, not against malice."""
-    return xxhash.xxh3_64_hexdigest(payload)
+def checksum(*parts: bytes | memoryview) -> str:
+    """What `Header.checksums` holds of one payload, whole or in parts: 64 bits against bit rot, not against malice."""
+    digest = xxhash.xxh3_64()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedChunk:
-    """A chunk's KV as bytes in memory: on its way to a disk or a network, or held in fewer bytes than as tensors."""
+class Described:
+    """A stored chunk as its header describes it: all of `StoredChunk` but where it is and how it is read."""
 
+    __slots__ = ()
     header: Header
-    payloads: tuple[bytes, ...]
-
-    @classmethod
-    def of(cls, chunk: ChunkKV, codec: Codec) -> EncodedChunk:
-        """Encode every layer of a chunk."""
-        num_layers = len(chunk.layers)
-        payloads = tuple(
-            codec.encode(LayerKV(kv.keys.cpu(), kv.values.cpu()), layer, num_layers)
-            for layer, kv in enumerate(chunk.layers)
-        )
-        keys = chunk.layers[0].keys
-        header = Header(
-            digest=chunk.key.digest,
-            token_ids=chunk.token_ids,
-            codec=codec.name,
-            dtype=str(keys.dtype).removeprefix("torch."),
-            kv_heads=keys.shape[1],
-            head_dim=keys.shape[2],
-            sizes=tuple(len(payload) for payload in payloads),
-            checksums=tuple(checksum(payload) for payload in payloads),
-        )
-        return cls(header, payloads)
 
     @property
     def key(self) -> ChunkKey:
@@ -141,14 +148,43 @@ class EncodedChunk:
         return self.header.empty_layer()
 
     @property
-    def place(self) -> Place:
-        """Host memory."""
-        return Place.MEMORY
-
-    @property
     def codec(self) -> str:
         """Name of the codec."""
         return self.header.codec
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedChunk(Described):
+    """A chunk's KV as bytes in memory: on its way to a disk or a network, or held in fewer bytes than as tensors."""
+
+    header: Header
+    payloads: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, chunk: ChunkKV, codec: Codec) -> EncodedChunk:
+        """Encode every layer of a chunk."""
+        num_layers = len(chunk.layers)
+        payloads = tuple(
+            codec.encode(LayerKV(kv.keys.cpu(), kv.values.cpu()), layer, num_layers)
+            for layer, kv in enumerate(chunk.layers)
+        )
+        keys = chunk.layers[0].keys
+        header = Header(
+            digest=chunk.key.digest,
+            token_ids=chunk.token_ids,
+            codec=codec.name,
+            dtype=str(keys.dtype).removeprefix("torch."),
+            kv_heads=keys.shape[1],
+            head_dim=keys.shape[2],
+            sizes=tuple(len(payload) for payload in payloads),
+            checksums=tuple(checksum(payload) for payload in payloads),
+        )
+        return cls(header, payloads)
+
+    @property
+    def place(self) -> Place:
+        """Host memory."""
+        return Place.MEMORY
 
     def fetch(self, layer: int, out: LayerKV) -> bytes | None:
         """One layer's payload; plain tensors go straight into `out`."""
@@ -156,6 +192,18 @@ class EncodedChunk:
             return self.payloads[layer]
         decode_into(self, layer, self.payloads[layer], out)
         return None
+
+
+def encode(chunk: ChunkKV | EncodedChunk, codec: Codec) -> EncodedChunk:
+    """The chunk encoded by `codec`; ChunkLostError if bytes in hand are not what was encoded.
+
+    What went through a lossy codec stays with that one: a second would lose a second time.
+    """
+    if chunk.codec != LOSSLESS:
+        codec = codecs.codec(chunk.codec)
+    if isinstance(chunk, EncodedChunk):
+        return chunk if chunk.codec == codec.name else EncodedChunk.of(materialise(chunk), codec)
+    return EncodedChunk.of(chunk, codec)
 
 
 def materialise(chunk: StoredChunk) -> ChunkKV:
