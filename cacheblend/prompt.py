@@ -7,7 +7,7 @@ across borders, and text that spells a control token stays text. Knows nothing o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,13 @@ class PromptPlan:
     def ids(self, segment: Segment) -> tuple[int, ...]:
         """Token ids of one segment."""
         return self.token_ids[segment.start : segment.stop]
+
+    def behind(self, front: int) -> PromptPlan:
+        """What is left of the plan behind the first `front` tokens of its context; positions count from there."""
+        cut = tuple(
+            replace(s, start=max(s.start - front, 0), stop=s.stop - front) for s in self.segments if s.stop > front
+        )
+        return PromptPlan(self.token_ids[front:], cut)
 
     def visible_from(self) -> np.ndarray:
         """int64 (tokens,): the first position a row saw when its segment was prefilled alone; 0 for suffix rows."""

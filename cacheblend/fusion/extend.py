@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 
 from cacheblend import cancel as cancelling
-from cacheblend.fusion.attention import attend
+from cacheblend.fusion.attention import CausalRows, attend
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import LayerKV
-from cacheblend.models.layerwise import LayerwiseModel
+from cacheblend.models.layerwise import LayerwiseModel, Rotary
 from cacheblend.trace import Lane
 
 
@@ -75,13 +75,20 @@ def extend(
     for layer in range(model.num_layers):
         cancelling.check(cancel)
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
-            q, k, v = model.qkv(layer, hidden)
-            kv = cache.append(layer, model.rotate_(layer, k, rotary), v)
-            attended = attend(model.rotate_(layer, q, rotary), kv.keys, kv.values, rows, model.scale)
-            hidden = model.finish_layer(layer, hidden, attended)
+            hidden = extend_layer(model, cache, layer, hidden, rows, rotary)
     cache.num_tokens = stop
     with spans.span(Lane.FIRST_TOKEN, "first token"):
         return model.logits(hidden[-1:] if last_only else hidden)
+
+
+def extend_layer(
+    model: LayerwiseModel, cache: KVCache, layer: int, hidden: torch.Tensor, rows: CausalRows, rotary: Rotary
+) -> torch.Tensor:
+    """One layer of new rows, hidden (rows, d_model), behind what the cache holds; their KV is written there."""
+    q, k, v = model.qkv(layer, hidden)
+    kv = cache.append(layer, model.rotate_(layer, k, rotary), v)
+    attended = attend(model.rotate_(layer, q, rotary), kv.keys, kv.values, rows, model.scale)
+    return model.finish_layer(layer, hidden, attended)
 
 
 @torch.inference_mode()

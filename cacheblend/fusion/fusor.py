@@ -63,6 +63,7 @@ def fuse(
     source: LayerSource,
     policy: SelectionPolicy,
     *,
+    front: int = 0,
     capacity: int | None = None,
     deviation: Deviation = Deviation.VALUE,
     write_back: WriteBack = WriteBack.PROJECTED,
@@ -72,21 +73,22 @@ def fuse(
 ) -> Fused:
     """Prefill `plan` with cached KV from `source`, computing only the rows that `policy` keeps.
 
-    A recomputed row at position p sees tokens 0…p in their mixed KV, never a later one. capacity: what the source's
-    buffers hold, at least the prompt.
+    A recomputed row at position p sees tokens 0…p in their mixed KV, never a later one. front: tokens that stand in
+    front of the plan, whose KV the source's buffers begin with, placed and final; rows are counted behind them.
+    capacity: what the source's buffers hold, at least front and plan.
     """
     spans = spans or SpanRecorder(model.device)
-    num_tokens = plan.num_tokens
-    rotary = model.rotary(torch.arange(num_tokens, device=model.device))
+    num_tokens = front + plan.num_tokens
+    rotary = model.rotary(torch.arange(front, num_tokens, device=model.device))
     rows = policy.start(plan).to(model.device)
-    seen = model.causal_rows(rows.cpu())
+    seen = model.causal_rows(front + rows.cpu())
     hidden = model.embed(torch.tensor(plan.token_ids, device=model.device)[rows])
     layers: list[LayerKV] = []
     counts: list[int] = []
     for layer in range(model.num_layers):
         cancelling.check(cancel)
         buffers = source.layer(layer)
-        cached = buffers.first(num_tokens)
+        mixed, cached = buffers.first(num_tokens), buffers.rows(front, num_tokens)
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
             q, k, v = model.qkv(layer, hidden)
             kept, measured = _select(policy, deviation, layer, model.num_layers, plan, rows, LayerKV(k, v), cached)
@@ -96,14 +98,14 @@ def fuse(
             observer.layer(layer, hidden, rows, rows if kept is None else rows[kept], measured)
         if kept is not None:
             rows, hidden, q = rows[kept], hidden[kept], q[kept]
-            seen = model.causal_rows(rows.cpu())
+            seen = model.causal_rows(front + rows.cpu())
         with spans.span(Lane.PLACE, f"place layer {layer}", layer):
             model.rotate_(layer, cached.keys, rotary)
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
             queries = model.rotate_(layer, q, rotary.at(rows))
-            hidden = model.finish_layer(layer, hidden, attend(queries, cached.keys, cached.values, seen, model.scale))
+            hidden = model.finish_layer(layer, hidden, attend(queries, mixed.keys, mixed.values, seen, model.scale))
         layers.append(buffers)
-        counts.append(len(rows) - (num_tokens - plan.context_tokens))
+        counts.append(len(rows) - (plan.num_tokens - plan.context_tokens))
     with spans.span(Lane.FIRST_TOKEN, "first token"):
         logits = model.logits(hidden[-1:])[0]
     cache = KVCache(model, capacity or num_tokens, layers, num_tokens)

@@ -78,13 +78,13 @@ class ChunkSource:
         encoded = []
         with self._spans.span(Lane.LOAD, f"load layer {index}", index, emulated=self._is_emulated):
             for chunk, rows in zip(self._chunks, self._rows(buffers), strict=True):
-                payload = self._fetch(chunk, index, rows)
+                payload = fetch(chunk, index, rows)
                 if payload is not None:
                     encoded.append((chunk, rows, payload))
         if encoded:
             with self._spans.span(Lane.DECOMPRESS, f"decompress layer {index}", index):
                 for chunk, rows, payload in encoded:
-                    self._decode(chunk, index, payload, rows)
+                    decode(chunk, index, payload, rows)
         return buffers
 
     def _rows(self, buffers: LayerKV) -> list[LayerKV]:
@@ -95,22 +95,26 @@ class ChunkSource:
             start += chunk.num_tokens
         return views
 
-    def _fetch(self, chunk: StoredChunk, index: int, rows: LayerKV) -> bytes | None:
-        if rows.keys.device.type == "cpu" or chunk.place in (Place.DEVICE, Place.MEMORY):
-            return chunk.fetch(index, rows)
-        staged = _pinned(rows)
-        payload = chunk.fetch(index, staged)
-        if payload is None:
-            _upload(staged, rows)
-        return payload
 
-    def _decode(self, chunk: StoredChunk, index: int, payload: bytes, rows: LayerKV) -> None:
-        if rows.keys.device.type == "cpu":
-            decode_into(chunk, index, payload, rows)
-            return
-        staged = _pinned(rows)
-        decode_into(chunk, index, payload, staged)
+def fetch(chunk: StoredChunk, layer: int, rows: LayerKV) -> bytes | None:
+    """Read one layer of a chunk into `rows`, on whatever device they are; encoded bytes are returned for `decode`."""
+    if rows.keys.device.type == "cpu" or chunk.place in (Place.DEVICE, Place.MEMORY):
+        return chunk.fetch(layer, rows)
+    staged = _pinned(rows)
+    payload = chunk.fetch(layer, staged)
+    if payload is None:
         _upload(staged, rows)
+    return payload
+
+
+def decode(chunk: StoredChunk, layer: int, payload: bytes, rows: LayerKV) -> None:
+    """Decode what `fetch` returned into `rows`; ChunkLostError if the bytes are not what was written."""
+    if rows.keys.device.type == "cpu":
+        decode_into(chunk, layer, payload, rows)
+        return
+    staged = _pinned(rows)
+    decode_into(chunk, layer, payload, staged)
+    _upload(staged, rows)
 
 
 def _pinned(rows: LayerKV) -> LayerKV:
