@@ -5,48 +5,43 @@ Knows nothing of pages or files. One caller at a time: a model does one job at o
 
 from __future__ import annotations
 
+import copy
 import datetime
-import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 
-from cacheblend import cancel as cancelling
+from cacheblend.caches import ChunkCaches, Found, Precomputed
 from cacheblend.collection import Collection
 from cacheblend.config import BlendConfig
 from cacheblend.decoding import stop_ids, token_texts
 from cacheblend.documents import Chunk
 from cacheblend.events import Compared, Event, TextDelta
-from cacheblend.fusion.extend import KVCache, extend, prefill_chunk
+from cacheblend.fusion.extend import KVCache, extend
 from cacheblend.fusion.fusor import fuse
-from cacheblend.fusion.source import ChunkSource
+from cacheblend.fusion.pipeline import opened
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.inspection import inspect_plan
-from cacheblend.kv import ChunkKey, ChunkKV
+from cacheblend.kv import LOSSLESS, StoredChunk
+from cacheblend.kv.codecs import codec
+from cacheblend.kv.encoded import EncodedChunk, materialise
+from cacheblend.loading import LoadConfig, Place, StoreConfig
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.models.selfcheck import check_model
 from cacheblend.models.weights import EMBEDDED, display_name, load_model
 from cacheblend.prompt import PromptBuilder, PromptPlan
 from cacheblend.retrieval import Hit, load_embedder
 from cacheblend.run import Prefilled, Reference, Run
-from cacheblend.store import MemoryStore
-from cacheblend.trace import (
-    Comparison,
-    Environment,
-    Inspection,
-    Lane,
-    Mode,
-    Trace,
-)
+from cacheblend.store import Store, open_store
+from cacheblend.trace import Comparison, Environment, Inspection, Loading, Mode, Trace
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_STORE_BYTES = 4 * 2**30
 ALL_MODES = (Mode.FULL, Mode.REUSE, Mode.BLEND)
-DEFAULT_BLEND = BlendConfig()
+DEFAULT_BLEND, DEFAULT_LOADING, DEFAULT_STORE = BlendConfig(), LoadConfig(), StoreConfig()
 
 
 class Engine:
@@ -58,19 +53,19 @@ class Engine:
         tokenizer: Any,
         *,
         name: str,
-        store_bytes: int = DEFAULT_STORE_BYTES,
+        store: StoreConfig | Store = DEFAULT_STORE,
         embedder: str = EMBEDDED,
     ) -> None:
-        """Check the model (UnsupportedModelError if it cannot be driven exactly) and start with an empty store."""
+        """Check the model (UnsupportedModelError if it cannot be driven exactly) and open its store."""
         self.hf_model, self.tokenizer = hf_model, tokenizer
         self.model = LayerwiseModel(hf_model)
         self.self_check = check_model(self.model)
-        self.store = MemoryStore(store_bytes)
+        self.store = open_store(store, self.model.device) if isinstance(store, StoreConfig) else store
+        self.caches = ChunkCaches(self.model, self.store)
         self.prompts = PromptBuilder(tokenizer)
         self._name, self._embedder_name = name, embedder
         self._embedder: Any = None
         self.stop_ids = stop_ids(hf_model, tokenizer)
-        self._fingerprint = _fingerprint(hf_model)
 
     @classmethod
     def load(
@@ -79,14 +74,14 @@ class Engine:
         *,
         device: str | None = None,
         dtype: str | None = None,
-        store_bytes: int = DEFAULT_STORE_BYTES,
+        store: StoreConfig = DEFAULT_STORE,
         embedder: str = EMBEDDED,
         progress: Callable[[str], None] = logger.info,
     ) -> Engine:
         """Load a model by name (“embedded”, a folder, a .gguf file, a hub name) and check that it can be fused."""
         hf_model, tokenizer = load_model(model, device=device, dtype=dtype, progress=progress)
         progress("checking the model")
-        return cls(hf_model, tokenizer, name=display_name(model), store_bytes=store_bytes, embedder=embedder)
+        return cls(hf_model, tokenizer, name=display_name(model), store=store, embedder=embedder)
 
     @property
     def environment(self) -> Environment:
@@ -118,23 +113,22 @@ class Engine:
 
     # Chunk caches
 
+    def of(self, tenant: str) -> Self:
+        """The same engine for somebody who shares no caches with others; every tenant "" shares with every other."""
+        other = copy.copy(self)
+        other.caches = self.caches.of(tenant)
+        return other
+
     def precompute(
         self,
         chunks: Sequence[Chunk],
         *,
         progress: Callable[[int, int], None] | None = None,
         cancel: threading.Event | None = None,
-    ) -> int:
-        """Prefill every chunk whose KV is not in the store, and the prompt's prefix; return how many were prefilled."""
+    ) -> Precomputed:
+        """Prefill every chunk whose KV is not in the store, and the prompt's prefix."""
         wanted = [self.prompts.prefix, *(chunk.token_ids for chunk in chunks)]
-        missing = [ids for ids in dict.fromkeys(wanted) if ids and self._key(ids) not in self.store]
-        for done, token_ids in enumerate(missing):
-            if progress is not None:
-                progress(done, len(missing))
-            self.store.put(self._prefill_chunk(token_ids, cancel))
-        if progress is not None:
-            progress(len(missing), len(missing))
-        return len(missing)
+        return self.caches.precompute(wanted, progress=progress, cancel=cancel)
 
     # Prompts
 
@@ -154,6 +148,7 @@ class Engine:
         chunks: Sequence[Sequence[int]] = (),
         suffix: Sequence[int],
         mode: Mode | str = Mode.BLEND,
+        loading: LoadConfig = DEFAULT_LOADING,
         reserve: int = 0,
         **blend: Any,
     ) -> Prefilled:
@@ -162,7 +157,9 @@ class Engine:
         reserve: room for tokens to be decoded behind the prompt.
         """
         plan = PromptPlan.of(prefix, chunks, suffix)
-        return self.prefill_plan(plan, Mode(mode), BlendConfig(**blend), reserve=reserve)
+        made = self.prefill_plan(plan, Mode(mode), BlendConfig(**blend), loading=loading, reserve=reserve)
+        self.store.settle()
+        return made
 
     def prefill_plan(
         self,
@@ -170,30 +167,41 @@ class Engine:
         mode: Mode,
         blend: BlendConfig = DEFAULT_BLEND,
         *,
+        loading: LoadConfig = DEFAULT_LOADING,
         reserve: int = 0,
         cancel: threading.Event | None = None,
     ) -> Prefilled:
-        """Prefill a plan in one mode; chunk caches that are missing are computed first, as spans of their own."""
-        spans = SpanRecorder(self.model.device)
+        """Prefill a plan in one mode; chunk caches that are missing are computed first, as spans of their own.
+
+        What is new or was found in a slow tier stays where it is until the store settles, when nobody waits.
+        """
         capacity = plan.num_tokens + reserve
+        spans = SpanRecorder(self.model.device)
         if mode is Mode.FULL:
-            cache = KVCache(self.model, capacity)
-            token_ids = torch.tensor(plan.token_ids, device=self.model.device)
-            logits = extend(self.model, cache, token_ids, last_only=True, spans=spans, cancel=cancel)[0]
-            return Prefilled(cache, logits, spans, (plan.context_tokens,) * self.model.num_layers, True)
-        caches, num_missing = self._caches(plan, spans, cancel)
-        fused = fuse(
-            self.model,
-            plan,
-            ChunkSource(self.model, caches, capacity),
-            blend.policy(mode),
-            capacity=capacity,
-            deviation=blend.deviation,
-            write_back=blend.write_back,
-            spans=spans,
-            cancel=cancel,
+            return self._prefill_full(plan, capacity, spans, cancel)
+        found = self.caches.find(plan, spans, cancel)
+        if loading.codec != LOSSLESS:
+            found = Found(tuple(_encoded(chunk, loading.codec) for chunk in found.chunks), 0)
+            spans = SpanRecorder(self.model.device)  # encoding is part of storing: the clock starts behind it
+        repair = self.caches.repair(found.chunks, spans, cancel)
+        with (
+            self.store.pinned(chunk.key for chunk in found.chunks),
+            opened(self.model, found.chunks, capacity, loading, spans=spans, repair=repair, cancel=cancel) as source,
+        ):
+            fused = fuse(
+                self.model,
+                plan,
+                source,
+                blend.policy(mode),
+                capacity=capacity,
+                deviation=blend.deviation,
+                write_back=blend.write_back,
+                spans=spans,
+                cancel=cancel,
+            )
+        return Prefilled(
+            fused.cache, fused.logits, spans, fused.kept_per_layer, found.num_missing == 0, _facts(found, loading)
         )
-        return Prefilled(fused.cache, fused.logits, spans, fused.kept_per_layer, num_missing == 0)
 
     # Questions
 
@@ -203,18 +211,20 @@ class Engine:
         hits: Sequence[Hit],
         *,
         mode: Mode | str = Mode.BLEND,
+        loading: LoadConfig = DEFAULT_LOADING,
         max_new_tokens: int = 64,
         cancel: threading.Event | None = None,
         **blend: Any,
     ) -> Iterator[str]:
         """Stream the answer to a question over retrieved chunks, piece by piece. blend: the fields of BlendConfig."""
         plan = self.plan(question, hits, max_new_tokens=max_new_tokens)
-        run = Run(self, plan, Mode(mode), BlendConfig(**blend), max_new_tokens, cancel)
+        run = Run(self, plan, Mode(mode), BlendConfig(**blend), loading, max_new_tokens, cancel)
         shown = ""
         for event in run.events(None):
             if isinstance(event, TextDelta):
                 yield event.text[len(shown) :]
                 shown = event.text
+        self.store.settle()
 
     def compare(
         self,
@@ -223,6 +233,7 @@ class Engine:
         *,
         modes: Sequence[Mode] = ALL_MODES,
         blend: BlendConfig = DEFAULT_BLEND,
+        loading: LoadConfig = DEFAULT_LOADING,
         max_new_tokens: int = 64,
         cancel: threading.Event | None = None,
     ) -> Iterator[Event]:
@@ -232,10 +243,11 @@ class Engine:
         reference: Reference | None = None
         traces: list[Trace] = []
         for mode in sorted(set(modes), key=ALL_MODES.index):
-            run = Run(self, plan, mode, blend, max_new_tokens, cancel)
+            run = Run(self, plan, mode, blend, loading, max_new_tokens, cancel)
             yield from run.events(reference)
             reference = run.reference if mode is Mode.FULL else reference
             traces.append(run.trace)
+        self.store.settle()
         yield Compared(
             Comparison(
                 question=question,
@@ -258,7 +270,9 @@ class Engine:
     ) -> Inspection:
         """Look inside full, reuse and blend on the same prompt, in a pass of its own that is not timed."""
         plan = self.plan(question, hits, max_new_tokens=max_new_tokens)
-        caches, _ = self._caches(plan, SpanRecorder(self.model.device), cancel)
+        found = self.caches.find(plan, SpanRecorder(self.model.device), cancel)
+        self.store.settle()
+        caches = [materialise(chunk) for chunk in found.chunks]
         return inspect_plan(self.model, plan, caches, blend, progress=progress, cancel=cancel)
 
     def text(self, token_ids: Sequence[int]) -> str:
@@ -268,37 +282,29 @@ class Engine:
 
     # Within
 
-    def _key(self, token_ids: Sequence[int]) -> ChunkKey:
-        return ChunkKey.of(self._fingerprint, token_ids)
-
-    def _prefill_chunk(self, token_ids: tuple[int, ...], cancel: threading.Event | None) -> ChunkKV:
-        layers = prefill_chunk(self.model, torch.tensor(token_ids, device=self.model.device), cancel=cancel)
-        return ChunkKV(self._key(token_ids), token_ids, layers)
-
-    def _caches(
-        self, plan: PromptPlan, spans: SpanRecorder, cancel: threading.Event | None
-    ) -> tuple[list[ChunkKV], int]:
-        """The context's caches in order, and how many had to be computed first."""
-        wanted = [plan.ids(segment) for segment in plan.context]
-        with spans.span(Lane.LOOKUP, "lookup"):
-            keys = [self._key(token_ids) for token_ids in wanted]
-            found = [self.store.get(key, ids) for key, ids in zip(keys, wanted, strict=True)]
-        num_missing = found.count(None)
-        for i, (segment, token_ids) in enumerate(zip(plan.context, wanted, strict=True)):
-            if found[i] is None:
-                cancelling.check(cancel)
-                with spans.span(Lane.PRECOMPUTE, segment.source or segment.kind):
-                    entry = self._prefill_chunk(token_ids, cancel)
-                self.store.put(entry, pinned=keys)
-                found[i] = entry
-        return [entry for entry in found if entry is not None], num_missing
+    def _prefill_full(
+        self, plan: PromptPlan, capacity: int, spans: SpanRecorder, cancel: threading.Event | None
+    ) -> Prefilled:
+        cache = KVCache(self.model, capacity)
+        token_ids = torch.tensor(plan.token_ids, device=self.model.device)
+        logits = extend(self.model, cache, token_ids, last_only=True, spans=spans, cancel=cancel)[0]
+        return Prefilled(cache, logits, spans, (plan.context_tokens,) * self.model.num_layers, True)
 
 
-def _fingerprint(hf_model: Any) -> str:
-    """Name a model by what its KV depends on: configuration, dtype, and a sample of its weights."""
-    sha = hashlib.sha256(hf_model.config.to_json_string(use_diff=False).encode())
-    sha.update(str(hf_model.dtype).encode())
-    for name, parameter in hf_model.named_parameters():
-        sha.update(name.encode())
-        sha.update(parameter.detach().flatten()[:16].float().cpu().numpy().tobytes())
-    return sha.hexdigest()
+def _encoded(chunk: StoredChunk, name: str) -> EncodedChunk:
+    """A chunk as a tier with this codec would keep it."""
+    return EncodedChunk.of(materialise(chunk), codec(name))
+
+
+def _facts(found: Found, loading: LoadConfig) -> Loading:
+    """How the chunks of a run were brought in."""
+    places = {chunk.place for chunk in found.chunks}
+    codecs = sorted({chunk.codec for chunk in found.chunks} - {LOSSLESS})
+    return Loading(
+        places=tuple(place for place in Place if place in places),
+        device=loading.device.name if loading.device else "",
+        codec=", ".join(codecs) or LOSSLESS,
+        order=loading.order,
+        is_pipelined=loading.pipelined,
+        nbytes=sum(chunk.nbytes for chunk in found.chunks),
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 GBPS = 1e9 / 8  # one gigabit per second, in bytes per second
 
@@ -69,6 +70,26 @@ PRESETS = (
     Device(name="network 56 Gbps", bandwidth=56 * GBPS, latency_ms=0.3, price=0.08),
     Device(name="network 100 Gbps", bandwidth=100 * GBPS, latency_ms=0.1, price=0.12),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """The tiers of a store and their bounds in bytes; a bound of 0 leaves a tier out, memory is always there.
+
+    accelerator_bytes: used only where the model is on one; disk: a folder that several processes may share; remote:
+    redis://host:port/0; codec: what chunks are encoded with on disk and remotely, by name.
+    """
+
+    memory_bytes: int = 4 * 2**30
+    accelerator_bytes: int = 2 * 2**30
+    disk: Path | None = None
+    disk_bytes: int = 16 * 2**30
+    remote: str | None = None
+    codec: str = "lossless"
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes <= 0 or self.accelerator_bytes < 0 or self.disk_bytes <= 0:
+            raise ValueError("the bounds of a store must be positive (accelerator_bytes may be 0)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

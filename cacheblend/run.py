@@ -18,9 +18,10 @@ from cacheblend.events import Event, Finished, FirstToken, Started, TextDelta
 from cacheblend.fusion.extend import KVCache
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import LayerKV
+from cacheblend.loading import LoadConfig
 from cacheblend.metrics import kl_divergence, top1_agreement, word_f1
 from cacheblend.prompt import PromptPlan
-from cacheblend.trace import Fidelity, Mode, Trace
+from cacheblend.trace import Fidelity, Loading, Mode, Trace
 
 if TYPE_CHECKING:
     from cacheblend.engine import Engine
@@ -35,6 +36,7 @@ class Prefilled:
     spans: SpanRecorder
     kept_per_layer: tuple[int, ...]  # context rows computed at each layer
     is_warm: bool
+    loading: Loading | None = None
 
     @property
     def layers(self) -> tuple[LayerKV, ...]:
@@ -60,12 +62,13 @@ class Run:
         plan: PromptPlan,
         mode: Mode,
         blend: BlendConfig,
+        loading: LoadConfig,
         max_new_tokens: int,
         cancel: threading.Event | None,
     ) -> None:
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-        self.engine, self.plan, self.mode, self.blend = engine, plan, mode, blend
+        self.engine, self.plan, self.mode, self.blend, self.loading = engine, plan, mode, blend, loading
         self.max_new_tokens, self.cancel = max_new_tokens, cancel
         self.trace: Trace
         self.reference: Reference
@@ -75,7 +78,12 @@ class Run:
         yield Started(self.mode)
         engine = self.engine
         prefilled = engine.prefill_plan(
-            self.plan, self.mode, self.blend, reserve=self.max_new_tokens, cancel=self.cancel
+            self.plan,
+            self.mode,
+            self.blend,
+            loading=self.loading,
+            reserve=self.max_new_tokens,
+            cancel=self.cancel,
         )
         trace = self._trace(prefilled)
         yield FirstToken(self.mode, trace.ttft_ms, trace.is_warm)
@@ -108,6 +116,7 @@ class Run:
             recomputed_tokens=round(recomputed),
             recomputed_share=recomputed / max(self.plan.context_tokens, 1),
             is_warm=prefilled.is_warm,
+            loading=prefilled.loading,
         )
 
     def _finish(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -15,8 +17,12 @@ from typing import Self
 import torch
 
 from cacheblend import cancel as cancelling
-from cacheblend.fusion.source import ChunkSource
-from cacheblend.kv import ChunkLostError, LayerKV
+from cacheblend.fusion.source import ChunkSource, LayerSource, Repair
+from cacheblend.fusion.spans import SpanRecorder
+from cacheblend.kv import ChunkKV, ChunkLostError, LayerKV, StoredChunk
+from cacheblend.loading import LoadConfig, Place
+from cacheblend.models.layerwise import LayerwiseModel
+from cacheblend.store.throttle import Link
 
 CANCEL_CHECK_S = 0.1
 
@@ -111,3 +117,35 @@ class PrefetchedSource:
             tensor.record_stream(torch.cuda.default_stream(tensor.device))
         event: torch.cuda.Event = self._stream.record_event()
         return event
+
+
+@contextmanager
+def opened(
+    model: LayerwiseModel,
+    chunks: Sequence[StoredChunk],
+    capacity: int,
+    loading: LoadConfig,
+    *,
+    spans: SpanRecorder,
+    repair: Repair,
+    cancel: threading.Event | None = None,
+) -> Iterator[LayerSource]:
+    """A source of these chunks as `loading` asks for it: behind an emulated device or not, read ahead or not.
+
+    Plain tensors in memory are copied when they are needed: a second thread would only take the computation's time.
+    """
+    is_fast = all(chunk.place in (Place.MEMORY, Place.DEVICE) and isinstance(chunk, ChunkKV) for chunk in chunks)
+    is_pipelined = loading.pipelined and not (is_fast and loading.device is None)
+    stop = threading.Event() if is_pipelined else cancel
+    if loading.device is not None:
+        link = Link(loading.device)
+        chunks = [link.behind(chunk, stop) for chunk in chunks]
+    source = ChunkSource(model, chunks, capacity, spans=spans, is_emulated=loading.device is not None, repair=repair)
+    if not is_pipelined or stop is None:
+        yield source
+        return
+    ahead = PrefetchedSource(
+        source, model.num_layers, depth=loading.prefetch, device=model.device, stop=stop, cancel=cancel
+    )
+    with ahead:
+        yield ahead

@@ -1,5 +1,19 @@
-"""Where chunk caches live."""
+"""Where chunk caches live: tiers, and the store that moves chunks between them."""
 
-from cacheblend.store.memory import MemoryStore, StoreFullError, StoreStats
+from cacheblend.store.base import Entry, Tier, TierFullError
+from cacheblend.store.memory import MemoryTier
+from cacheblend.store.opening import open_store
+from cacheblend.store.tiered import Happening, Store, StoreEvent, StoreFullError, TierStats
 
-__all__ = ["MemoryStore", "StoreFullError", "StoreStats"]
+__all__ = [
+    "Entry",
+    "Happening",
+    "MemoryTier",
+    "Store",
+    "StoreEvent",
+    "StoreFullError",
+    "Tier",
+    "TierFullError",
+    "TierStats",
+    "open_store",
+]

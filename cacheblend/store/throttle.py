@@ -5,6 +5,7 @@ The overlap of loading and computing is then really measured. Whatever passes th
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -13,8 +14,6 @@ from dataclasses import dataclass
 from cacheblend.cancel import Cancelled
 from cacheblend.kv import ChunkKey, LayerKV, StoredChunk
 from cacheblend.loading import Device, Place
-
-STEP_S = 0.01  # how finely a bandwidth that changes over time is followed
 
 
 class Link:
@@ -44,20 +43,21 @@ class Link:
             self._free_at = self._through(start + spread * self.device.latency_ms / 1000, spread * nbytes)
             return self._free_at
 
-    def _through(self, start: float, nbytes: float) -> float:
-        """When so many bytes are through if they start then; follows the bandwidth over time in steps."""
-        if not self.device.over_time:
-            return start + nbytes / self.device.bandwidth
-        now = start
-        while (sent := self._bandwidth(now) * STEP_S) < nbytes:
-            nbytes -= sent
-            now += STEP_S
-        return now + nbytes / self._bandwidth(now)
+    def _through(self, now: float, nbytes: float) -> float:
+        """When so many bytes are through if they start now."""
+        for bandwidth, until in self._rates(now):
+            if now + nbytes / bandwidth <= until:
+                break
+            nbytes -= (until - now) * bandwidth
+            now = until
+        return now + nbytes / bandwidth
 
-    def _bandwidth(self, now: float) -> float:
-        since = now - (self._began or now)
-        passed = [bandwidth for begins, bandwidth in self.device.over_time if begins <= since]
-        return passed[-1] if passed else self.device.bandwidth
+    def _rates(self, now: float) -> list[tuple[float, float]]:
+        """The bandwidths from now on, each with the time until which it holds."""
+        began = now if self._began is None else self._began
+        steps = [(-math.inf, self.device.bandwidth), *((began + at, rate) for at, rate in self.device.over_time)]
+        ends = [*(at for at, _ in steps[1:]), math.inf]
+        return [(rate, end) for (_, rate), end in zip(steps, ends, strict=True) if end > now]
 
 
 @dataclass(frozen=True, slots=True)

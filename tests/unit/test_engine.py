@@ -12,10 +12,10 @@ from cacheblend.documents import Chunk
 from cacheblend.engine import Engine
 from cacheblend.events import Compared, Finished, FirstToken, Started, TextDelta
 from cacheblend.inspection import store_attention
+from cacheblend.loading import StoreConfig
 from cacheblend.prompt import PromptTooLongError
 from cacheblend.recording import from_json, to_json
 from cacheblend.retrieval import Hit
-from cacheblend.store import StoreFullError
 from cacheblend.trace import Comparison, Lane, Mode, SegmentKind
 from tests import reference
 from tests.tiny import random_ids, tiny, tiny_tokenizer
@@ -25,7 +25,7 @@ QUESTION = "who lit it ?"
 
 @pytest.fixture
 def engine() -> Engine:
-    return Engine(tiny("llama"), tiny_tokenizer(), name="tiny", store_bytes=10**7)
+    return Engine(tiny("llama"), tiny_tokenizer(), name="tiny", store=StoreConfig(memory_bytes=10**7))
 
 
 @pytest.fixture
@@ -107,10 +107,10 @@ def test_spans_are_in_order_and_add_up_to_the_first_token(engine, hits):
 def test_precompute_counts_what_it_did(engine, hits):
     chunks = [h.chunk for h in hits]
     seen = []
-    assert engine.precompute(chunks, progress=lambda done, total: seen.append((done, total))) == 5
+    assert engine.precompute(chunks, progress=lambda done, total: seen.append((done, total))).prefilled == 5
     assert seen[0] == (0, 5) and seen[-1] == (5, 5)
-    assert engine.precompute(chunks) == 0
-    assert engine.store.stats.entries == 5
+    assert engine.precompute(chunks).prefilled == 0
+    assert engine.store.stats[0].entries == 5
 
 
 def test_answer_streams_the_answer_of_compare(engine, hits):
@@ -138,10 +138,13 @@ def test_an_empty_question_is_refused(engine, hits):
         list(engine.compare("  ", hits))
 
 
-def test_a_store_too_small_for_one_prompt_says_so(hits):
-    engine = Engine(tiny("llama"), tiny_tokenizer(), name="tiny", store_bytes=60_000)
-    with pytest.raises(StoreFullError, match="do not fit"):
-        list(engine.compare(QUESTION, hits, modes=[Mode.REUSE]))
+def test_a_store_too_small_for_one_prompt_answers_all_the_same(engine, hits):
+    small = Engine(tiny("llama"), tiny_tokenizer(), name="tiny", store=StoreConfig(memory_bytes=60_000))
+    done = small.precompute([h.chunk for h in hits])
+    assert 0 < done.prefilled < 5 and done.prefilled + done.skipped == 5
+    answers = [compare(e, hits, modes=[Mode.BLEND])[1].trace(Mode.BLEND).answer_ids for e in (small, engine)]
+    assert answers[0] == answers[1]
+    assert small.store.stats[0].nbytes <= 60_000
 
 
 def test_control_tokens_in_a_question_are_text(engine, hits):

@@ -1,0 +1,137 @@
+"""Chunk KV by token ids: found in the store, or prefilled and put there.
+
+Knows a model and a store; nothing of text, questions or selection.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+
+from cacheblend import cancel as cancelling
+from cacheblend.fusion.extend import prefill_chunk
+from cacheblend.fusion.source import Repair
+from cacheblend.fusion.spans import SpanRecorder
+from cacheblend.kv import ChunkKey, ChunkKV, ChunkLostError, StoredChunk
+from cacheblend.models.layerwise import LayerwiseModel
+from cacheblend.prompt import PromptPlan
+from cacheblend.store import Store, StoreFullError
+from cacheblend.trace import Lane
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A context's chunks in order. num_missing: how many had to be prefilled first."""
+
+    chunks: tuple[StoredChunk, ...]
+    num_missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Precomputed:
+    """What a precomputation did. skipped: chunks that fit into the store no more, computed when they are asked for."""
+
+    prefilled: int
+    skipped: int
+
+
+class ChunkCaches:
+    """The chunk KV of one model in one store, kept apart by tenant."""
+
+    def __init__(self, model: LayerwiseModel, store: Store) -> None:
+        self.store = store
+        self._model = model
+        self._fingerprint = fingerprint(model.hf_model)
+        self._tenant = ""
+
+    def of(self, tenant: str) -> Self:
+        """The same store as somebody else sees it: with another salt no chunk is found that others put there."""
+        other = copy.copy(self)
+        other._tenant = tenant
+        return other
+
+    def key(self, token_ids: Sequence[int]) -> ChunkKey:
+        """What a chunk of these tokens is found by."""
+        return ChunkKey.of(self._fingerprint, token_ids, tenant=self._tenant)
+
+    def precompute(
+        self,
+        wanted: Sequence[tuple[int, ...]],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> Precomputed:
+        """Prefill every chunk that is not in the store; stop where one more would push out what was put just before."""
+        report = progress or (lambda done, total: None)
+        missing = [ids for ids in dict.fromkeys(wanted) if ids and self.key(ids) not in self.store]
+        with self.store.pinned(self.key(ids) for ids in wanted):
+            for done, token_ids in enumerate(missing):
+                report(done, len(missing))
+                try:
+                    self.store.put(self._prefill(token_ids, cancel))
+                except StoreFullError as error:
+                    logger.warning("%s", error)
+                    return Precomputed(done, len(missing) - done)
+                self.store.settle()
+        report(len(missing), len(missing))
+        return Precomputed(len(missing), 0)
+
+    def find(self, plan: PromptPlan, spans: SpanRecorder, cancel: threading.Event | None) -> Found:
+        """The context's chunks; what is missing is prefilled, each as a span of its own, and put into the store."""
+        wanted = [plan.ids(segment) for segment in plan.context]
+        with spans.span(Lane.LOOKUP, "lookup"):
+            keys = [self.key(token_ids) for token_ids in wanted]
+            found = [self.store.get(key, ids) for key, ids in zip(keys, wanted, strict=True)]
+        num_missing = found.count(None)
+        with self.store.pinned(keys):
+            for i, (segment, token_ids) in enumerate(zip(plan.context, wanted, strict=True)):
+                if found[i] is None:
+                    cancelling.check(cancel)
+                    with spans.span(Lane.PRECOMPUTE, segment.source or segment.kind):
+                        found[i] = entry = self._prefill(token_ids, cancel)
+                    self._offer(entry)
+        return Found(tuple(chunk for chunk in found if chunk is not None), num_missing)
+
+    def repair(self, chunks: Sequence[StoredChunk], spans: SpanRecorder, cancel: threading.Event | None) -> Repair:
+        """How a fuse gets a chunk again whose stored KV was lost while it was being read."""
+
+        def prefill_again(error: ChunkLostError) -> StoredChunk:
+            logger.warning("computing a lost chunk again: %s", error)
+            self.store.lose(error.key)
+            token_ids = next(chunk.token_ids for chunk in chunks if chunk.key == error.key)
+            with spans.span(Lane.PRECOMPUTE, "a chunk that was lost"):
+                entry = self._prefill(token_ids, cancel)
+            self._offer(entry)
+            return entry
+
+        return prefill_again
+
+    def _offer(self, entry: ChunkKV) -> None:
+        """Keep an entry if there is room; it is in hand in any case."""
+        try:
+            self.store.put(entry)
+        except StoreFullError as error:
+            logger.warning("%s", error)
+
+    def _prefill(self, token_ids: tuple[int, ...], cancel: threading.Event | None) -> ChunkKV:
+        layers = prefill_chunk(self._model, torch.tensor(token_ids, device=self._model.device), cancel=cancel)
+        return ChunkKV(self.key(token_ids), token_ids, layers)
+
+
+def fingerprint(hf_model: Any) -> str:
+    """Name a model by what its KV depends on: configuration, dtype, and a sample of its weights."""
+    sha = hashlib.sha256(hf_model.config.to_json_string(use_diff=False).encode())
+    sha.update(str(hf_model.dtype).encode())
+    for name, parameter in hf_model.named_parameters():
+        sha.update(name.encode())
+        sha.update(parameter.detach().flatten()[:16].float().cpu().numpy().tobytes())
+    return sha.hexdigest()

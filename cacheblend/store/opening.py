@@ -1,0 +1,19 @@
+"""A store from its settings."""
+
+from __future__ import annotations
+
+import torch
+
+from cacheblend.loading import StoreConfig
+from cacheblend.store.base import Tier
+from cacheblend.store.memory import MemoryTier
+from cacheblend.store.tiered import Store
+
+
+def open_store(config: StoreConfig, device: torch.device | str = "cpu") -> Store:
+    """Open every tier that is asked for; ValueError or OSError says what is wrong with a folder or an address."""
+    tiers: list[Tier] = []
+    if torch.device(device).type != "cpu" and config.accelerator_bytes:
+        tiers.append(MemoryTier(config.accelerator_bytes, device))
+    tiers.append(MemoryTier(config.memory_bytes))
+    return Store(tiers)
