@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+from cacheblend.folders import cache_directory
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +71,6 @@ def default_dtype(device: str) -> torch.dtype:
     if device.startswith("cuda"):
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     return torch.bfloat16 if _cpu_has_bf16() else torch.float32
-
-
-def cache_directory() -> Path:
-    """The user's cache directory for this project (XDG)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cacheblend"
 
 
 def _cpu_has_bf16() -> bool:
