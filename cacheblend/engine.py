@@ -10,13 +10,17 @@ import datetime
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
 
 from cacheblend.caches import ChunkCaches, Found, Precomputed
+from cacheblend.calibration import load_profile, profile_for, profile_key
 from cacheblend.collection import Collection
-from cacheblend.config import BlendConfig
+from cacheblend.config import AUTO, BlendConfig
+from cacheblend.controller import QUALITY_FLOOR
+from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.decoding import stop_ids, token_texts
 from cacheblend.documents import Chunk
 from cacheblend.events import Compared, Event, TextDelta
@@ -29,6 +33,7 @@ from cacheblend.kv import LOSSLESS, StoredChunk
 from cacheblend.kv.codecs import codec
 from cacheblend.kv.encoded import EncodedChunk, materialise
 from cacheblend.loading import LoadConfig, Place, StoreConfig
+from cacheblend.machine import Machine
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.models.selfcheck import check_model
 from cacheblend.models.weights import EMBEDDED, display_name, load_model
@@ -62,6 +67,7 @@ class Engine:
         self.self_check = check_model(self.model)
         self.store = open_store(store, self.model.device) if isinstance(store, StoreConfig) else store
         self.caches = ChunkCaches(self.model, self.store)
+        self.machine = Machine(load_profile(profile_key(self.model)))
         self.prompts = PromptBuilder(tokenizer)
         self._name, self._embedder_name = name, embedder
         self._embedder: Any = None
@@ -110,6 +116,21 @@ class Engine:
         if self._embedder is None:
             self._embedder = load_embedder(self._embedder_name)
         return Collection(self.tokenizer, self._embedder, chunk_tokens=chunk_tokens)
+
+    def calibrate(
+        self,
+        *,
+        recalibrate: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> ComputeProfile:
+        """Measure what computing costs here, in a few seconds and once: the profile is kept in the user's cache folder.
+
+        From then on every run says what was expected of it.
+        """
+        profile = profile_for(self.model, label=self._name, recalibrate=recalibrate, progress=progress, cancel=cancel)
+        self.machine.profile = profile
+        return profile
 
     # Chunk caches
 
@@ -176,6 +197,9 @@ class Engine:
         What is new or was found in a slow tier stays where it is until the store settles, when nobody waits.
         """
         capacity = plan.num_tokens + reserve
+        is_auto = mode is Mode.BLEND and blend.ratio == AUTO
+        if is_auto and self.machine.profile is None:
+            self.calibrate()  # before the clock starts
         spans = SpanRecorder(self.model.device)
         if mode is Mode.FULL:
             return self._prefill_full(plan, capacity, spans, cancel)
@@ -183,6 +207,11 @@ class Engine:
         if loading.codec != LOSSLESS:
             found = Found(tuple(_encoded(chunk, loading.codec) for chunk in found.chunks), 0)
             spans = SpanRecorder(self.model.device)  # encoding is part of storing: the clock starts behind it
+        facts = _facts(found, loading)
+        device = loading.device or self.machine.device(facts)
+        workload = self._workload(plan, blend, loading, facts)
+        if is_auto:
+            blend = replace(blend, ratio=self.machine.choose_ratio(device, workload) if workload else QUALITY_FLOOR)
         repair = self.caches.repair(found.chunks, spans, cancel)
         with (
             self.store.pinned(chunk.key for chunk in found.chunks),
@@ -199,8 +228,19 @@ class Engine:
                 spans=spans,
                 cancel=cancel,
             )
+        if workload:
+            ratio = blend.asked_ratio(mode)
+            expected = self.machine.predict(device, workload, ratio, pipelined=loading.pipelined)
+            self.machine.note(facts, spans.spans(), plan.context_tokens)
+            facts = replace(facts, predicted=expected)
         return Prefilled(
-            fused.cache, fused.logits, spans, fused.kept_per_layer, found.num_missing == 0, _facts(found, loading)
+            cache=fused.cache,
+            logits=fused.logits,
+            spans=spans,
+            kept_per_layer=fused.kept_per_layer,
+            is_warm=found.num_missing == 0,
+            ratio=blend.asked_ratio(mode),
+            loading=facts,
         )
 
     # Questions
@@ -288,7 +328,29 @@ class Engine:
         cache = KVCache(self.model, capacity)
         token_ids = torch.tensor(plan.token_ids, device=self.model.device)
         logits = extend(self.model, cache, token_ids, last_only=True, spans=spans, cancel=cancel)[0]
-        return Prefilled(cache, logits, spans, (plan.context_tokens,) * self.model.num_layers, True)
+        return Prefilled(
+            cache=cache,
+            logits=logits,
+            spans=spans,
+            kept_per_layer=(plan.context_tokens,) * self.model.num_layers,
+            is_warm=True,
+            ratio=1.0,
+        )
+
+    def _workload(self, plan: PromptPlan, blend: BlendConfig, loading: LoadConfig, facts: Loading) -> Workload | None:
+        """The run as the controller sees it; None without a context, or with a codec whose speed was never seen."""
+        decode_ms = self.machine.decode_ms.get(facts.codec)
+        if plan.context_tokens == 0 or decode_ms is None:
+            return None
+        return Workload(
+            context_tokens=plan.context_tokens,
+            suffix_tokens=plan.num_tokens - plan.context_tokens,
+            reads_per_layer=len(plan.context),
+            selector=blend.selector,
+            prefetch=loading.prefetch,
+            size_ratio=self.kv_bytes_per_token * plan.context_tokens / facts.nbytes,
+            decode_ms_per_token=decode_ms,
+        )
 
 
 def _encoded(chunk: StoredChunk, name: str) -> EncodedChunk:

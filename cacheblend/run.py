@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cacheblend.engine import Engine
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prefilled:
     """A prompt's KV, ready to decode. logits: (vocab,) of the next token."""
 
@@ -36,6 +36,7 @@ class Prefilled:
     spans: SpanRecorder
     kept_per_layer: tuple[int, ...]  # context rows computed at each layer
     is_warm: bool
+    ratio: float  # share of context tokens that was asked for
     loading: Loading | None = None
 
     @property
@@ -109,7 +110,7 @@ class Run:
         return Trace(
             mode=self.mode,
             policy=self.blend.describe(self.mode),
-            ratio=self.blend.asked_ratio(self.mode),
+            ratio=prefilled.ratio,
             answer="",
             answer_ids=(),
             spans=prefilled.spans.spans(),
