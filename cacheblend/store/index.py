@@ -36,12 +36,12 @@ class LRU:
         self._slots[key] = (nbytes, time.time() if used_at is None else used_at)
         self.nbytes += nbytes
 
-    def touch(self, key: ChunkKey) -> bool:
-        """Mark an entry as used now; whether it is there."""
+    def touch(self, key: ChunkKey, used_at: float | None = None) -> bool:
+        """Mark an entry as the most recently used; whether it is there."""
         slot = self._slots.get(key)
         if slot is None:
             return False
-        self._slots[key] = (slot[0], time.time())
+        self._slots[key] = (slot[0], time.time() if used_at is None else used_at)
         self._slots.move_to_end(key)
         return True
 
@@ -52,8 +52,13 @@ class LRU:
         return slot is not None
 
     def oldest(self, pinned: Container[ChunkKey] = ()) -> ChunkKey | None:
-        """The least recently used entry that is not pinned, found by stepping over those that are; None without one."""
+        """The least recently used key that is not pinned, found by stepping over those that are; None without one."""
         return next((key for key in self._slots if key not in pinned), None)
+
+    def used_at(self, key: ChunkKey) -> float | None:
+        """When an entry was last used; None if it is not there."""
+        slot = self._slots.get(key)
+        return slot and slot[1]
 
     def entries(self) -> Iterator[Entry]:
         """Every entry as of now, least recently used first."""
