@@ -39,7 +39,9 @@ def ask(studio: Studio, session: Session, question: str, settings: Settings) -> 
     if session.collection is None or not session.collection.documents:
         raise ValueError("There are no documents yet: upload some, or pick a sample collection.")
     with session.job() as cancel:
-        engine = yield from stream(studio.engine, lambda said: View(status=notices.progress(said)))
+        engine = yield from stream(
+            lambda say: studio.engine_of(session, say), lambda said: View(status=notices.progress(said))
+        )
         hits = session.collection.search(question, settings.top_k, settings.ordering, settings.seed)
         events = engine.compare(
             question,

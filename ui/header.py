@@ -34,10 +34,10 @@ def _chips(studio: Studio) -> list[str]:
     engine = studio.loaded
     if engine is None:
         return [f"model <b>{words.text(studio.model)}</b>", "not loaded: it loads when first needed"]
-    environment, store = engine.environment, engine.store
-    used = f"{words.nbytes(store.nbytes)} of {words.nbytes(store.capacity)}"
+    environment = engine.environment
+    used = (f"{tier.place} {words.nbytes(tier.nbytes)} of {words.nbytes(tier.capacity)}" for tier in engine.store.stats)
     return [
         f"<b>{words.text(environment.model)}</b>",
         f"{words.text(environment.device)} · {words.text(environment.dtype)}",
-        f"{words.count(len(store), 'chunk cache')} · {used}",
+        f"chunk caches · {' · '.join(used)}",
     ]

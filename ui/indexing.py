@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from ui.studio import Studio
 if TYPE_CHECKING:
     import threading
 
-    from cacheblend.collection import AddReport, Collection
+    from cacheblend.collection import AddReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,29 +63,37 @@ def _add(studio: Studio, session: Session, paths: Sequence[str]) -> Iterator[Lis
         )
         listing = Listing(documents=render(collection.documents))
         yield replace(listing, status=notices.progress("Computing the chunks' caches"))
-        yield from _precompute(studio, collection, report, cancel)
-        yield replace(listing, status=outcome(report))
+        skipped = yield from _precompute(studio, session, report, cancel)
+        yield replace(listing, status=outcome(report, skipped))
 
 
 def _precompute(
-    studio: Studio, collection: Collection, report: AddReport, cancel: threading.Event
-) -> Iterator[Listing]:
-    engine = studio.engine(lambda _: None)
+    studio: Studio, session: Session, report: AddReport, cancel: threading.Event
+) -> Generator[Listing, None, int]:
+    """Compute the new chunks' caches; returns how many did not fit into the store."""
+    engine = studio.engine_of(session, lambda _: None)
     added = {info.name for info in report.added}
-    chunks = [chunk for chunk in collection.chunks if chunk.document in added]
-    yield from stream(
+    chunks = [chunk for chunk in session.chunks if chunk.document in added]
+    done = yield from stream(
         lambda tell: engine.precompute(chunks, progress=tell, cancel=cancel),
         lambda done, total: Listing(status=notices.progress(f"Computing chunk caches: {done} of {total}", done, total)),
     )
+    return done.skipped
 
 
-def outcome(report: AddReport) -> str:
-    """Say what was added, and a sentence for each file that was not."""
+def outcome(report: AddReport, skipped: int = 0) -> str:
+    """Say what was added, how many chunks' caches found no room, and a sentence for each file that was not."""
     if not report.added:
         return notices.failed(report.failures)
     num_chunks = sum(info.num_chunks for info in report.added)
-    said = f"{words.count(len(report.added), 'document')} added: {words.count(num_chunks, 'chunk')}, caches ready."
+    caches = without_room(skipped) if skipped else "caches ready."
+    said = f"{words.count(len(report.added), 'document')} added: {words.count(num_chunks, 'chunk')}, {caches}"
     return notices.done(said) + (notices.failed(report.failures) if report.failures else "")
+
+
+def without_room(skipped: int) -> str:
+    """Say what becomes of chunks whose caches do not fit into the store."""
+    return f"{words.count(skipped, 'cache')} did not fit into the store and will be computed when asked for."
 
 
 def _said(sentence: str) -> Listing:

@@ -32,7 +32,7 @@ def look(studio: Studio, session_id: str | None, run_id: str | None) -> Iterator
         raise ValueError(GONE)
     hits, blend = run.hits, run.blend
     with session.job() as cancel:
-        engine = studio.engine(lambda _: None)
+        engine = studio.engine_of(session, lambda _: None)
         inspection = yield from stream(
             lambda tell: engine.inspect(
                 run.comparison.question,

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cacheblend.loading import StoreConfig
 from cacheblend.recording import from_json
 from cacheblend.trace import Comparison, Inspection
 
@@ -14,13 +15,15 @@ if TYPE_CHECKING:
     from cacheblend.config import BlendConfig
     from cacheblend.engine import Engine
 
-RECORDED_FOLDER = Path(__file__).parent.parent / "assets" / "recorded"
+FIRST_RUN = Path(__file__).parent.parent / "assets" / "recorded" / "first.json"
 
 
-def load_engine(model: str, embedder: str, device: str | None, dtype: str | None, say: Callable[[str], None]) -> Engine:
-    """Load the language model, and name the embedding model for later, telling `say` what is going on."""
+def load_engine(
+    model: str, embedder: str, device: str | None, dtype: str | None, store: StoreConfig, say: Callable[[str], None]
+) -> Engine:
+    """Load the language model, open the store and name the embedding model for later, telling `say` what goes on."""
     engine: type[Engine] = import_module("cacheblend.engine").Engine
-    return engine.load(model=model, device=device, dtype=dtype, embedder=embedder, progress=say)
+    return engine.load(model=model, device=device, dtype=dtype, embedder=embedder, store=store, progress=say)
 
 
 def blend_config(**fields: Any) -> BlendConfig:
@@ -29,10 +32,9 @@ def blend_config(**fields: Any) -> BlendConfig:
     return made(**fields)
 
 
-def load_recorded(folder: Path = RECORDED_FOLDER) -> Comparison | None:
-    """Read the run the page opens on: the first file by name; None if none is shipped."""
-    first = next(iter(sorted(folder.glob("*.json"))), None)
-    return from_json(first.read_text(encoding="utf-8")) if first else None
+def load_recorded(path: Path = FIRST_RUN) -> Comparison | None:
+    """Read the run the page opens on; None if none is shipped."""
+    return from_json(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def store_attention(inspection: Inspection, num_tokens: int) -> Inspection:

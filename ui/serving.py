@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from ui import page, theme
 from ui.studio import Studio
+from ui.visitor import VisitorCookie
 
 MAX_UPLOAD = "25mb"  # a little above the limit for documents, whose own refusal says more
 MAX_WAITING = 20  # jobs in the queue
@@ -33,6 +35,7 @@ def serve(studio: Studio, *, host: str, port: int | None, block: bool = True) ->
         theme=theme.theme(),
         css=theme.style_sheet(),
         favicon_path=FAVICON,
+        app_kwargs={"middleware": [Middleware(VisitorCookie)]},
         **_closed(),
     )
     return blocks, address

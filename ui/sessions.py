@@ -20,6 +20,7 @@ from cacheblend.trace import Comparison
 
 if TYPE_CHECKING:
     from cacheblend.config import BlendConfig
+    from cacheblend.documents import Chunk
 
 MAX_RUNS = 4  # per visitor; an inspected run of 4,000 tokens holds some MB
 TIME_TO_LIVE_S = 2 * 3600.0
@@ -51,14 +52,20 @@ class Job:
 
 @dataclass(slots=True)
 class Session:
-    """One visitor: their documents, their last runs, and their current job."""
+    """One visitor: their documents, their last runs, and their current job. tenant: the salt of their chunk caches."""
 
     id: str = field(default_factory=new_id)
+    tenant: str = field(default_factory=new_id, repr=False)
     collection: Collection | None = None
     sample: str | None = None
     runs: OrderedDict[str, Run] = field(default_factory=OrderedDict)
     used_at: float = 0.0
     _job: Job | None = None
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """Every chunk of the visitor's documents."""
+        return self.collection.chunks if self.collection else ()
 
     @contextmanager
     def job(self) -> Iterator[threading.Event]:
@@ -95,11 +102,14 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def open(self, session_id: str | None) -> Session:
-        """Return the visitor's session, a new one if the id is None, unknown or expired."""
+    def open(self, session_id: str | None, secret: str | None = None) -> Session:
+        """Return the visitor's session, a new one if the id is None, unknown or expired.
+
+        secret: what the visitor's browser is known by across restarts, None if by nothing.
+        """
         with self._lock:
             self._drop_expired()
-            session = self._by_id.get(session_id or "") or Session()
+            session = self._by_id.get(session_id or "") or Session(tenant=secret or new_id())
             self._by_id[session.id] = session
             session.used_at = self._clock()
             return session

@@ -31,11 +31,14 @@ class Studio:
         samples: Sequence[Sample] = (),
         recorded: Comparison | None = None,
         model: str = "embedded",
+        *,
+        shares_caches: bool = False,
     ) -> None:
         self.sessions = Sessions()
         self.samples = {sample.slug: sample for sample in samples}
         self.recorded = Run(id=RECORDED, comparison=recorded) if recorded else None
         self.model = model
+        self.shares_caches = shares_caches
         self._load_engine = load_engine
         self._engine: Engine | None = None
         self._lock = threading.Lock()
@@ -53,6 +56,15 @@ class Studio:
                 say("Loading the language model")
                 self._engine = self._load_engine(say)
             return self._engine
+
+    def engine_of(self, session: Session, say: Say) -> Engine:
+        """The engine as this visitor sees it: with chunk caches that nobody else finds, unless caches are shared."""
+        return self.engine(say).of("" if self.shares_caches else session.tenant)
+
+    def close(self) -> None:
+        """Write down the chunk caches that are not written yet, and let go of the store."""
+        if self._engine is not None:
+            self._engine.store.close()
 
     def collection(self, session: Session, say: Say) -> Collection:
         """Return the visitor's documents; loads the models the first time, whose tokenizer sizes the chunks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -9,20 +10,28 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import torch
 
 from cacheblend import cancel as cancelling
+from cacheblend.caches import Precomputed
 from cacheblend.collection import Collection
 from cacheblend.config import BlendConfig
+from cacheblend.controller import predict
+from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.documents import Chunk
 from cacheblend.events import Compared, Event, Finished, FirstToken, Started, TextDelta
+from cacheblend.kv import ChunkKey, ChunkKV, LayerKV
+from cacheblend.loading import LoadConfig, LoadOrder, Place, StoreConfig
 from cacheblend.prompt import PromptTooLongError
 from cacheblend.retrieval import Hit
+from cacheblend.store import StoreFullError, open_store
 from cacheblend.trace import (
     Comparison,
     Environment,
     Fidelity,
     Inspection,
     Lane,
+    Loading,
     Mode,
     Segment,
     SegmentKind,
@@ -39,6 +48,9 @@ ENVIRONMENT = Environment(
     model="fake-1M", device="cpu", dtype="float32", threads=1, torch_version="0", recorded_at="2026-01-01T00:00:00Z"
 )
 CONTEXT_LIMIT = 20_000
+PROFILE = ComputeProfile(
+    label="fake-1M", num_layers=6, kv_bytes=1000, project_row=0.002, finish_row=0.01, causal_cell=1e-6, masked_cell=1e-6
+)
 
 
 class FakeEmbedder:
@@ -53,36 +65,72 @@ class FakeEmbedder:
 
 
 class FakeEngine:
-    """Speaks the engine's contract; `pause_s` is how long each step takes, during which it can be stopped."""
+    """Speaks the engine's contract around a real store; `pause_s` is how long each step takes, and can be stopped in.
 
-    def __init__(self, pause_s: float = 0.0) -> None:
+    A token's KV takes 1,000 bytes. Caches come in from devices at their own pace in figures alone: nothing waits.
+    """
+
+    def __init__(self, pause_s: float = 0.0, store: StoreConfig | None = None) -> None:
         self.environment = ENVIRONMENT
         self.tokenizer = tiny_tokenizer()
+        self.prompts = SimpleNamespace(prefix=())
         self.context_limit = CONTEXT_LIMIT
         self.kv_bytes_per_token = 1000
-        self.cached: set[tuple[int, ...]] = set()
-        self.store = FakeStore(self)
+        self.store = open_store(store or StoreConfig(memory_bytes=10_000_000))
+        self.caches = FakeCaches("")
+        self.profile: ComputeProfile | None = None
         self.pause_s = pause_s
-        self.num_asked = 0
-        self.num_running = 0
-        self.most_running = 0
+        self.counts = SimpleNamespace(asked=0, running=0, most_running=0, calibrated=0)
+
+    @property
+    def num_asked(self) -> int:
+        return self.counts.asked
+
+    @property
+    def num_running(self) -> int:
+        return self.counts.running
+
+    @property
+    def most_running(self) -> int:
+        return self.counts.most_running
+
+    def of(self, tenant: str) -> FakeEngine:
+        other = copy.copy(self)
+        other.caches = FakeCaches(tenant)
+        return other
 
     def collection(self, chunk_tokens: int = 512) -> Collection:
         return Collection(self.tokenizer, FakeEmbedder(), chunk_tokens=chunk_tokens)
 
+    def calibrate(
+        self, progress: Callable[[int, int], None] | None = None, cancel: threading.Event | None = None
+    ) -> ComputeProfile:
+        for done in range(4):
+            if progress:
+                progress(done, 4)
+            self._step(cancel)
+        self.counts.calibrated += 1
+        self.profile = PROFILE
+        return PROFILE
+
     def precompute(
         self,
         chunks: Sequence[Chunk],
+        *,
         progress: Callable[[int, int], None] | None = None,
         cancel: threading.Event | None = None,
-    ) -> int:
-        new = [chunk for chunk in chunks if chunk.token_ids not in self.cached]
+    ) -> Precomputed:
+        new = [chunk for chunk in chunks if self.caches.key(chunk.token_ids) not in self.store]
         for done, chunk in enumerate(new, start=1):
             self._step(cancel)
-            self.cached.add(chunk.token_ids)
+            try:
+                self.store.put(self.caches.made(chunk.token_ids))
+            except StoreFullError:
+                return Precomputed(done - 1, len(new) - done + 1)
             if progress:
                 progress(done, len(new))
-        return len(new)
+        self.store.settle()
+        return Precomputed(len(new), 0)
 
     def compare(
         self,
@@ -91,18 +139,19 @@ class FakeEngine:
         *,
         modes: Sequence[Mode] = tuple(Mode),
         blend: BlendConfig | None = None,
+        loading: LoadConfig | None = None,
         max_new_tokens: int = 64,
         cancel: threading.Event | None = None,
     ) -> Iterator[Event]:
         if sum(len(h.chunk.token_ids) for h in hits) > self.context_limit:
             raise PromptTooLongError(f"The prompt is too long: drop {hits[-1].chunk.label}.")
-        self.num_asked += 1
-        self.num_running += 1
-        self.most_running = max(self.most_running, self.num_running)
+        self.counts.asked += 1
+        self.counts.running += 1
+        self.counts.most_running = max(self.counts.most_running, self.counts.running)
         try:
-            yield from self._compare(question, hits, modes, cancel)
+            yield from self._compare(question, hits, modes, loading or LoadConfig(), cancel)
         finally:
-            self.num_running -= 1
+            self.counts.running -= 1
 
     def inspect(
         self,
@@ -121,20 +170,54 @@ class FakeEngine:
         return made
 
     def _compare(
-        self, question: str, hits: Sequence[Hit], modes: Sequence[Mode], cancel: threading.Event | None
+        self,
+        question: str,
+        hits: Sequence[Hit],
+        modes: Sequence[Mode],
+        loading: LoadConfig,
+        cancel: threading.Event | None,
     ) -> Iterator[Event]:
         traces = []
         for mode in modes:
             yield Started(mode)
             self._step(cancel)
-            yield FirstToken(mode, TTFT_MS[mode], True)
+            is_warm = mode is Mode.FULL or self._find(hits)
+            yield FirstToken(mode, TTFT_MS[mode], is_warm)
             words = ANSWERS[mode].split(" ")
             for i in range(len(words)):
                 self._step(cancel)
                 yield TextDelta(mode, " ".join(words[: i + 1]))
-            traces.append(fake_trace(mode))
+            traces.append(replace(fake_trace(mode), is_warm=is_warm, loading=self._loading(mode, hits, loading)))
             yield Finished(mode, traces[-1])
+        self.store.settle()
         yield Compared(fake_comparison(question, hits, traces))
+
+    def _find(self, hits: Sequence[Hit]) -> bool:
+        """Look every chunk up, as a run does; whether all were there."""
+        found = [self.store.get(self.caches.key(h.chunk.token_ids), h.chunk.token_ids) for h in hits]
+        for hit, chunk in zip(hits, found, strict=True):
+            if chunk is None:
+                self.store.put(self.caches.made(hit.chunk.token_ids))
+        return None not in found
+
+    def _loading(self, mode: Mode, hits: Sequence[Hit], loading: LoadConfig) -> Loading | None:
+        if mode is Mode.FULL:
+            return None
+        tokens = sum(len(h.chunk.token_ids) for h in hits)
+        predicted: tuple[Span, ...] = ()
+        if self.profile is not None and loading.device is not None:
+            workload = Workload(context_tokens=tokens, suffix_tokens=10)
+            predicted = predict(self.profile, loading.device, workload, 0.15, pipelined=loading.pipelined).spans
+        return Loading(
+            places=(Place.MEMORY,),
+            device=loading.device.name if loading.device else "",
+            codec=loading.codec,
+            order=loading.order,
+            is_pipelined=loading.pipelined,
+            nbytes=tokens * self.kv_bytes_per_token,
+            met_at=tokens // 3 if loading.order is LoadOrder.CAKE else None,
+            predicted=predicted,
+        )
 
     def _step(self, cancel: threading.Event | None) -> None:
         if self.pause_s:
@@ -142,19 +225,18 @@ class FakeEngine:
         cancelling.check(cancel)
 
 
-class FakeStore:
-    """Counts what the engine cached."""
+class FakeCaches:
+    """Keys of one tenant, and KV of zeros."""
 
-    def __init__(self, engine: FakeEngine) -> None:
-        self._engine = engine
-        self.capacity = 10_000_000
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
 
-    def __len__(self) -> int:
-        return len(self._engine.cached)
+    def key(self, token_ids: Sequence[int]) -> ChunkKey:
+        return ChunkKey.of("fake", token_ids, tenant=self._tenant)
 
-    @property
-    def nbytes(self) -> int:
-        return sum(len(ids) for ids in self._engine.cached) * self._engine.kv_bytes_per_token
+    def made(self, token_ids: tuple[int, ...]) -> ChunkKV:
+        keys, values = (torch.zeros(len(token_ids), 1, 125) for _ in range(2))
+        return ChunkKV(self.key(token_ids), token_ids, (LayerKV(keys, values),))
 
 
 def fake_trace(mode: Mode) -> Trace:
@@ -214,10 +296,12 @@ def sample(folder, slug: str = "fake", num_documents: int = 3) -> SimpleNamespac
     )
 
 
-def fake_studio(engine: FakeEngine | None = None, samples: Sequence[SimpleNamespace] = ()) -> Studio:
+def fake_studio(
+    engine: FakeEngine | None = None, samples: Sequence[SimpleNamespace] = (), *, shares_caches: bool = False
+) -> Studio:
     """A studio around a fake engine; `studio.loaded` is None until it is needed, as with a real one."""
     made = engine or FakeEngine()
-    return Studio(lambda say: made, samples, recorded_comparison(), "fake")
+    return Studio(lambda say: made, samples, recorded_comparison(), "fake", shares_caches=shares_caches)
 
 
 def indexed(studio: Studio, texts: dict[str, str], folder) -> Collection:

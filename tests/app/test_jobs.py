@@ -58,7 +58,7 @@ def test_one_bad_file_among_ten_leaves_nine(studio, tmp_path):
     assert 'role="alert"' in last.status
     assert any("Computing chunk caches" in step.status for step in steps)
     assert not any(path.exists() for path in tmp_path.glob("good-*.txt")), "uploads stay on disk"
-    assert len(studio.loaded.cached) == 9
+    assert studio.loaded.store.stats[0].entries == 9
 
 
 def test_documents_are_listed_as_text(session, studio, tmp_path):

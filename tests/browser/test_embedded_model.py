@@ -6,6 +6,7 @@ from functools import partial
 
 from playwright.sync_api import Page, expect
 
+from cacheblend.loading import StoreConfig
 from cacheblend.samples import load_samples
 from ui.loading import load_engine, load_recorded
 from ui.serving import serve
@@ -15,7 +16,9 @@ MINUTES_MS = 180_000
 
 
 def test_a_sample_question_is_answered_in_three_modes(page: Page):
-    studio = Studio(partial(load_engine, "embedded", "embedded", None, None), load_samples(), load_recorded())
+    studio = Studio(
+        partial(load_engine, "embedded", "embedded", None, None, StoreConfig()), load_samples(), load_recorded()
+    )
     blocks, url = serve(studio, host="127.0.0.1", port=None, block=False)
     try:
         page.goto(url)

@@ -16,6 +16,7 @@ from ui.jobs import model_job, stop_button
 from ui.notices import failed
 from ui.pickable import pickable
 from ui.sessions import Session
+from ui.visitor import secret_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +38,14 @@ def build(page: Page) -> DocumentsPane:
     documents = pickable(documents_list.EMPTY, elem_id="documents")
     shown = [status, documents, page.session, page.header]
 
-    def on_upload(session_id: str | None, files: list[str] | None) -> Iterator[tuple[Any, ...]]:
-        session = page.studio.sessions.open(session_id)
+    def on_upload(session_id: str | None, files: list[str] | None, request: gr.Request) -> Iterator[tuple[Any, ...]]:
+        session = page.studio.sessions.open(session_id, secret_of(request))
         for listing in guarded(add_uploads(page.studio, session, files or []), with_status):
             yield *outputs(page, session, listing), gr.skip()
         yield *[gr.skip()] * len(shown), None  # the drop zone is empty again
 
-    def on_sample(session_id: str | None, event: gr.EventData) -> Iterator[tuple[Any, ...]]:
-        session = page.studio.sessions.open(session_id)
+    def on_sample(session_id: str | None, event: gr.EventData, request: gr.Request) -> Iterator[tuple[Any, ...]]:
+        session = page.studio.sessions.open(session_id, secret_of(request))
         for listing in guarded(add_sample(page.studio, session, str(event.value)), with_status):
             yield outputs(page, session, listing)
 

@@ -17,6 +17,7 @@ from ui.panes.question import QuestionPane
 from ui.sessions import Run
 from ui.settings import parse
 from ui.studio import RECORDED, Studio
+from ui.visitor import secret_of
 
 WELCOME = (
     "This run was recorded earlier and is shown without a model. Pick a sample collection or upload documents, ask, "
@@ -35,8 +36,10 @@ def build(page: Page, asked: QuestionPane) -> None:
     chunks = gr.HTML(first.excerpts or "", elem_id="excerpts")
     shown = [asked.status, heading, *columns, chunks, page.run, page.session, page.header]
 
-    def on_ask(session_id: str | None, run_id: str, question: str, *form: Any) -> Iterator[tuple[Any, ...]]:
-        session = page.studio.sessions.open(session_id)
+    def on_ask(
+        request: gr.Request, session_id: str | None, run_id: str, question: str, *form: Any
+    ) -> Iterator[tuple[Any, ...]]:
+        session = page.studio.sessions.open(session_id, secret_of(request))
         previous = page.studio.run(run_id)
 
         def views() -> Iterator[View]:
