@@ -1,27 +1,18 @@
-"""The command line: `python -m cacheblend ask FILE… --question Q`. Everything it prints comes from a trace."""
+"""The command line: `python -m cacheblend COMMAND`. A command is a file in commands/ and one entry here."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import cacheblend
-from cacheblend.events import Compared
-from cacheblend.retrieval.ordering import Ordering
-from cacheblend.trace import Comparison, Deviation, Mode, SegmentKind, Selector
+from cacheblend.commands import ask, store
 
-if TYPE_CHECKING:
-    from cacheblend.engine import Engine
-    from cacheblend.retrieval import Hit
-
-HEADERS = ("mode", "TTFT ms", "speed-up", "recomputed", "KL first", "top-1", "F1 to full", "answer")
-ANSWER_WIDTH = 60
+COMMANDS = {
+    "ask": (ask, "ask a question about files, in several modes"),
+    "store": (store, "look after the chunk caches on disk and elsewhere"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,119 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cacheblend", description="Fuse the KV caches of retrieved chunks.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    ask = commands.add_parser("ask", help="ask a question about files, in several modes")
-    ask.add_argument("files", nargs="+", type=Path, metavar="FILE", help="PDF, DOCX, HTML, Markdown or text")
-    ask.add_argument("--question", required=True)
-    ask.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(Mode), metavar="MODE")
-    ask.add_argument("--ratio", type=float, default=0.15, help="share of context tokens blend recomputes (0.15)")
-    ask.add_argument("--selector", type=Selector, choices=list(Selector), default=Selector.SINGLE)
-    ask.add_argument("--deviation", type=Deviation, choices=list(Deviation), default=Deviation.VALUE)
-    ask.add_argument("--top-k", type=int, default=6, help="chunks retrieved (6)")
-    ask.add_argument("--order", type=Ordering, choices=list(Ordering), default=Ordering.RELEVANCE)
-    ask.add_argument("--seed", type=int, default=0, help="of the shuffled order")
-    ask.add_argument("--chunk-tokens", type=int, default=512)
-    ask.add_argument("--max-new-tokens", type=int, default=64)
-    ask.add_argument("--model", default="embedded", help="“embedded”, a folder, a .gguf file or a hub name")
-    ask.add_argument("--embedder", default="embedded", help="a sentence-transformers folder or hub name")
-    ask.add_argument("--device")
-    ask.add_argument("--dtype", choices=["float32", "bfloat16", "float16"])
-    ask.add_argument("--cold", action="store_true", help="do not precompute chunk caches before the question")
-    ask.add_argument("--json", type=Path, metavar="OUT", help="write the comparison as JSON")
-    ask.set_defaults(run=_ask)
+    for name, (module, what) in COMMANDS.items():
+        command = commands.add_parser(name, help=what)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
     return parser
-
-
-def _ask(args: argparse.Namespace) -> int:
-    blend = cacheblend.BlendConfig(ratio=args.ratio, selector=args.selector, deviation=args.deviation)
-    engine = cacheblend.Engine.load(
-        args.model, device=args.device, dtype=args.dtype, embedder=args.embedder, progress=_say
-    )
-    hits = _retrieve(engine, args)
-    events = engine.compare(args.question, hits, modes=args.modes, blend=blend, max_new_tokens=args.max_new_tokens)
-    comparison = next(event.comparison for event in events if isinstance(event, Compared))
-    _print_table(comparison)
-    if args.json:
-        args.json.write_text(json.dumps(summary(comparison), ensure_ascii=False, indent=1))
-    return 0
-
-
-def _retrieve(engine: Engine, args: argparse.Namespace) -> list[Hit]:
-    """Index the files, say what could not be read, and search."""
-    collection = engine.collection(chunk_tokens=args.chunk_tokens)
-    report = collection.add(args.files)
-    for failure in report.failures:
-        _say(failure)
-    if not report.added:
-        raise ValueError("none of the files could be read, so there is nothing to ask about.")
-    hits = collection.search(args.question, top_k=args.top_k, ordering=args.order, seed=args.seed)
-    if not args.cold:
-        _say(f"precomputing {len(hits)} chunk caches")
-        engine.precompute([hit.chunk for hit in hits])
-    return hits
-
-
-def summary(comparison: Comparison) -> dict[str, Any]:
-    """What `ask --json` writes."""
-    return {
-        "question": comparison.question,
-        "model": comparison.environment.model,
-        "environment": asdict(comparison.environment),
-        "context_tokens": comparison.context_tokens,
-        "suffix_tokens": comparison.suffix_tokens,
-        "chunks": [
-            {"source": s.source, "tokens": s.num_tokens, "score": s.score}
-            for s in comparison.segments
-            if s.kind is SegmentKind.CHUNK
-        ],
-        "runs": [
-            {
-                "mode": trace.mode,
-                "policy": trace.policy,
-                "ratio": trace.ratio,
-                "answer": trace.answer,
-                "ttft_ms": trace.ttft_ms,
-                "is_warm": trace.is_warm,
-                "recomputed_tokens": trace.recomputed_tokens,
-                "recomputed_share": trace.recomputed_share,
-                "first_token_kl": trace.fidelity.first_token_kl if trace.fidelity else None,
-                "top1_agreement": trace.fidelity.top1_agreement if trace.fidelity else None,
-                "f1_to_full": trace.fidelity.f1_to_full if trace.fidelity else None,
-            }
-            for trace in comparison.traces
-        ],
-    }
-
-
-def _print_table(comparison: Comparison) -> None:
-    env = comparison.environment
-    print(f"{env.model} · {env.device} · {env.dtype} · {env.threads} threads")
-    print(f"{comparison.context_tokens} context tokens, {comparison.suffix_tokens} suffix tokens")
-    rows = [HEADERS, *(_row(comparison, trace.mode) for trace in comparison.traces)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADERS))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _row(comparison: Comparison, mode: Mode) -> tuple[str, ...]:
-    trace = comparison.trace(mode)
-    if trace is None:
-        raise ValueError(f"mode {mode} did not run")
-    speedup, fidelity = comparison.speedup(mode), trace.fidelity
-    distances = (
-        (f"{fidelity.first_token_kl:.3f}", f"{fidelity.top1_agreement:.0%}", f"{fidelity.f1_to_full:.2f}")
-        if fidelity
-        else ("–", "–", "–")
-    )
-    answer = " ".join(trace.answer.split())
-    return (
-        f"{mode}{'' if trace.is_warm else ' (cold)'}",
-        f"{trace.ttft_ms:.0f}",
-        f"{speedup:.2f} ×" if speedup else "–",
-        f"{trace.recomputed_tokens} ({trace.recomputed_share:.0%})",
-        *distances,
-        answer if len(answer) <= ANSWER_WIDTH else answer[: ANSWER_WIDTH - 1] + "…",
-    )
-
-
-def _say(what: str) -> None:
-    print(what, file=sys.stderr)

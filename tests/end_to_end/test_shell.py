@@ -23,7 +23,18 @@ def written(tmp_path_factory):
     broken, out = folder / "empty.txt", folder / "out.json"
     broken.write_text("")
     files = [str(p) for p in load_samples()[0].paths]
-    arguments = ["ask", *files, str(broken), "--question", QUESTION, "--max-new-tokens", "8", "--json", str(out)]
+    arguments = [
+        "ask",
+        *files,
+        str(broken),
+        "--question",
+        QUESTION,
+        "--max-new-tokens",
+        "8",
+        "--json",
+        str(out),
+        "--no-disk",
+    ]
     assert main([*arguments, "--modes", "full", "reuse", "blend", "--ratio", "0.15"]) == 0
     return json.loads(out.read_text())
 
@@ -49,7 +60,7 @@ def test_full_is_its_own_reference_and_the_others_are_held_against_it(written):
 def test_nothing_readable_is_one_sentence_and_status_2(tmp_path, capsys):
     path = tmp_path / "picture.pdf"
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"0" * 100)
-    assert main(["ask", str(path), "--question", "?"]) == 2
+    assert main(["ask", str(path), "--question", "?", "--no-disk"]) == 2
     said = capsys.readouterr().err
     assert "picture.pdf" in said and "none of the files could be read" in said
 

@@ -1,0 +1,1 @@
+"""The commands of `python -m cacheblend`, one a file: `add_arguments(parser)` and `run(args) -> status`."""

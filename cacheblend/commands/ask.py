@@ -1,0 +1,145 @@
+"""`python -m cacheblend ask FILE… --question Q`: one question in several modes. What it prints comes from traces."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cacheblend.commands import options
+from cacheblend.commands.options import say
+from cacheblend.config import AUTO, BlendConfig
+from cacheblend.events import Compared
+from cacheblend.loading import LoadConfig, LoadOrder
+from cacheblend.retrieval.ordering import Ordering
+from cacheblend.trace import Comparison, Deviation, Mode, SegmentKind, Selector
+
+if TYPE_CHECKING:
+    from cacheblend.engine import Engine
+    from cacheblend.retrieval import Hit
+
+HEADERS = ("mode", "TTFT ms", "speed-up", "recomputed", "KL first", "top-1", "F1 to full", "answer")
+ANSWER_WIDTH = 60
+
+
+def add_arguments(ask: argparse.ArgumentParser) -> None:
+    """Say what `ask` takes."""
+    ask.add_argument("files", nargs="+", type=Path, metavar="FILE", help="PDF, DOCX, HTML, Markdown or text")
+    ask.add_argument("--question", required=True)
+    ask.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(Mode), metavar="MODE")
+    ask.add_argument(
+        "--ratio", type=_ratio, default=0.15, help="share of context tokens blend recomputes (0.15), or “auto”"
+    )
+    ask.add_argument("--selector", type=Selector, choices=list(Selector), default=Selector.SINGLE)
+    ask.add_argument("--deviation", type=Deviation, choices=list(Deviation), default=Deviation.VALUE)
+    ask.add_argument("--top-k", type=int, default=6, help="chunks retrieved (6)")
+    ask.add_argument("--order", type=Ordering, choices=list(Ordering), default=Ordering.RELEVANCE)
+    ask.add_argument("--seed", type=int, default=0, help="of the shuffled order")
+    ask.add_argument("--max-new-tokens", type=int, default=64)
+    ask.add_argument("--cold", action="store_true", help="do not precompute chunk caches before the question")
+    ask.add_argument("--json", type=Path, metavar="OUT", help="write the comparison as JSON")
+    loading = ask.add_argument_group("how the caches come in")
+    loading.add_argument("--emulate", type=options.device, metavar="DEVICE", help="slower: “SSD 1 GB/s”, “7Gbps” …")
+    loading.add_argument("--load-order", type=LoadOrder, choices=list(LoadOrder), default=LoadOrder.LAYERWISE)
+    loading.add_argument("--load-codec", default="lossless", help="encode the caches on their way")
+    loading.add_argument("--no-pipeline", action="store_true", help="do not read ahead")
+    options.add_collection(ask)
+    options.add_model(ask)
+    options.add_store(ask)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Index, retrieve, compare, print."""
+    blend = BlendConfig(ratio=args.ratio, selector=args.selector, deviation=args.deviation)
+    loading = LoadConfig(
+        device=args.emulate, order=args.load_order, codec=args.load_codec, pipelined=not args.no_pipeline
+    )
+    with options.engine(args) as engine:
+        hits = _retrieve(engine, args)
+        events = engine.compare(
+            args.question, hits, modes=args.modes, blend=blend, loading=loading, max_new_tokens=args.max_new_tokens
+        )
+        comparison = next(event.comparison for event in events if isinstance(event, Compared))
+    _print_table(comparison)
+    if args.json:
+        args.json.write_text(json.dumps(summary(comparison), ensure_ascii=False, indent=1))
+    return 0
+
+
+def _ratio(text: str) -> float | str:
+    return text if text == AUTO else float(text)
+
+
+def _retrieve(engine: Engine, args: argparse.Namespace) -> list[Hit]:
+    """Index the files, say what could not be read, and search."""
+    collection = options.collection(engine, args)
+    hits = collection.search(args.question, top_k=args.top_k, ordering=args.order, seed=args.seed)
+    if not args.cold:
+        say(f"precomputing {len(hits)} chunk caches")
+        engine.precompute([hit.chunk for hit in hits])
+    return hits
+
+
+def summary(comparison: Comparison) -> dict[str, Any]:
+    """What `ask --json` writes."""
+    return {
+        "question": comparison.question,
+        "model": comparison.environment.model,
+        "environment": asdict(comparison.environment),
+        "context_tokens": comparison.context_tokens,
+        "suffix_tokens": comparison.suffix_tokens,
+        "chunks": [
+            {"source": s.source, "tokens": s.num_tokens, "score": s.score}
+            for s in comparison.segments
+            if s.kind is SegmentKind.CHUNK
+        ],
+        "runs": [
+            {
+                "mode": trace.mode,
+                "policy": trace.policy,
+                "ratio": trace.ratio,
+                "answer": trace.answer,
+                "ttft_ms": trace.ttft_ms,
+                "is_warm": trace.is_warm,
+                "recomputed_tokens": trace.recomputed_tokens,
+                "recomputed_share": trace.recomputed_share,
+                "first_token_kl": trace.fidelity.first_token_kl if trace.fidelity else None,
+                "top1_agreement": trace.fidelity.top1_agreement if trace.fidelity else None,
+                "f1_to_full": trace.fidelity.f1_to_full if trace.fidelity else None,
+            }
+            for trace in comparison.traces
+        ],
+    }
+
+
+def _print_table(comparison: Comparison) -> None:
+    env = comparison.environment
+    print(f"{env.model} · {env.device} · {env.dtype} · {env.threads} threads")
+    print(f"{comparison.context_tokens} context tokens, {comparison.suffix_tokens} suffix tokens")
+    rows = [HEADERS, *(_row(comparison, trace.mode) for trace in comparison.traces)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADERS))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _row(comparison: Comparison, mode: Mode) -> tuple[str, ...]:
+    trace = comparison.trace(mode)
+    if trace is None:
+        raise ValueError(f"mode {mode} did not run")
+    speedup, fidelity = comparison.speedup(mode), trace.fidelity
+    distances = (
+        (f"{fidelity.first_token_kl:.3f}", f"{fidelity.top1_agreement:.0%}", f"{fidelity.f1_to_full:.2f}")
+        if fidelity
+        else ("–", "–", "–")
+    )
+    answer = " ".join(trace.answer.split())
+    return (
+        f"{mode}{'' if trace.is_warm else ' (cold)'}",
+        f"{trace.ttft_ms:.0f}",
+        f"{speedup:.2f} ×" if speedup else "–",
+        f"{trace.recomputed_tokens} ({trace.recomputed_share:.0%})",
+        *distances,
+        answer if len(answer) <= ANSWER_WIDTH else answer[: ANSWER_WIDTH - 1] + "…",
+    )

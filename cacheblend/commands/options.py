@@ -1,0 +1,100 @@
+"""Arguments that several commands share, and what they make: an engine, its store, documents, a device."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cacheblend.collection import Collection
+from cacheblend.engine import Engine
+from cacheblend.folders import cache_directory
+from cacheblend.loading import GBPS, PRESETS, Device, StoreConfig
+
+GIB = 2**30
+BANDWIDTH = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>Gbps|Mbps|GB/s|MB/s)", re.IGNORECASE)
+UNITS = {"gbps": GBPS, "mbps": GBPS / 1000, "gb/s": 1e9, "mb/s": 1e6}
+
+
+def say(what: str) -> None:
+    """Tell the user what is going on, beside the result."""
+    print(what, file=sys.stderr)
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Which model, and where it runs."""
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", default="embedded", help="“embedded”, a folder, a .gguf file or a hub name")
+    group.add_argument("--embedder", default="embedded", help="a sentence-transformers folder or hub name")
+    group.add_argument("--device")
+    group.add_argument("--dtype", choices=["float32", "bfloat16", "float16"])
+
+
+def add_collection(parser: argparse.ArgumentParser) -> None:
+    """How documents are cut."""
+    parser.add_argument("--chunk-tokens", type=int, default=512)
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Where chunk caches are kept."""
+    group = parser.add_argument_group("chunk caches")
+    group.add_argument("--kv-cache", type=Path, metavar="DIR", help="keep them here (the user's cache folder)")
+    group.add_argument("--kv-cache-size", type=float, default=16.0, metavar="GB", help="at most this much on disk (16)")
+    group.add_argument("--no-disk", action="store_true", help="keep nothing on disk")
+    group.add_argument("--memory", type=float, default=4.0, metavar="GB", help="at most this much in memory (4)")
+    group.add_argument("--remote", metavar="URL", help="a Redis or Valkey behind the disk: redis://host:port/0")
+    group.add_argument("--codec", default="lossless", help="what they are encoded with on disk and remotely")
+
+
+def store_config(args: argparse.Namespace) -> StoreConfig:
+    """The tiers that were asked for."""
+    return StoreConfig(
+        memory_bytes=round(args.memory * GIB),
+        disk=None if args.no_disk else args.kv_cache or cache_directory() / "kv",
+        disk_bytes=round(args.kv_cache_size * GIB),
+        remote=args.remote,
+        codec=args.codec,
+    )
+
+
+@contextmanager
+def engine(args: argparse.Namespace) -> Iterator[Engine]:
+    """Load the model and open the store; what was put is written down at the end."""
+    loaded = Engine.load(
+        args.model,
+        device=args.device,
+        dtype=args.dtype,
+        embedder=args.embedder,
+        store=store_config(args),
+        progress=say,
+    )
+    try:
+        yield loaded
+    finally:
+        loaded.store.close()
+
+
+def collection(engine: Engine, args: argparse.Namespace) -> Collection:
+    """Index the files and say what could not be read; ValueError if nothing could."""
+    made = engine.collection(chunk_tokens=args.chunk_tokens)
+    report = made.add(args.files)
+    for failure in report.failures:
+        say(failure)
+    if not report.added:
+        raise ValueError("none of the files could be read, so there is nothing to ask about.")
+    return made
+
+
+def device(text: str) -> Device:
+    """A preset by name, or a bandwidth: “7Gbps”, “500 MB/s”."""
+    preset = next((preset for preset in PRESETS if preset.name.casefold() == text.casefold()), None)
+    if preset is not None:
+        return preset
+    match = BANDWIDTH.fullmatch(text.strip())
+    if match is None or float(match["number"]) <= 0:
+        names = ", ".join(f"“{preset.name}”" for preset in PRESETS)
+        raise argparse.ArgumentTypeError(f"“{text}” is neither a bandwidth like 7Gbps or 500MB/s nor one of {names}")
+    return Device(name=text.strip(), bandwidth=float(match["number"]) * UNITS[match["unit"].lower()])
