@@ -25,14 +25,13 @@ from cacheblend.decoding import stop_ids, token_texts
 from cacheblend.documents import Chunk
 from cacheblend.events import Compared, Event, TextDelta
 from cacheblend.fusion.extend import KVCache, extend
-from cacheblend.fusion.fusor import fuse
-from cacheblend.fusion.pipeline import opened
+from cacheblend.fusion.orders import bring
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.inspection import inspect_plan
 from cacheblend.kv import LOSSLESS, StoredChunk
 from cacheblend.kv.codecs import codec
 from cacheblend.kv.encoded import EncodedChunk, materialise
-from cacheblend.loading import LoadConfig, Place, StoreConfig
+from cacheblend.loading import LoadConfig, LoadOrder, Place, StoreConfig
 from cacheblend.machine import Machine
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.models.selfcheck import check_model
@@ -41,7 +40,7 @@ from cacheblend.prompt import PromptBuilder, PromptPlan
 from cacheblend.retrieval import Hit, load_embedder
 from cacheblend.run import Prefilled, Reference, Run
 from cacheblend.store import Store, open_store
-from cacheblend.trace import Comparison, Environment, Inspection, Loading, Mode, Trace
+from cacheblend.trace import Comparison, Environment, Inspection, Loading, Mode, Span, Trace
 
 logger = logging.getLogger(__name__)
 
@@ -212,35 +211,34 @@ class Engine:
         workload = self._workload(plan, blend, loading, facts)
         if is_auto:
             blend = replace(blend, ratio=self.machine.choose_ratio(device, workload) if workload else QUALITY_FLOOR)
-        repair = self.caches.repair(found.chunks, spans, cancel)
-        with (
-            self.store.pinned(chunk.key for chunk in found.chunks),
-            opened(self.model, found.chunks, capacity, loading, spans=spans, repair=repair, cancel=cancel) as source,
-        ):
-            fused = fuse(
+        with self.store.pinned(chunk.key for chunk in found.chunks):
+            brought = bring(
                 self.model,
                 plan,
-                source,
+                found.chunks,
                 blend.policy(mode),
+                loading,
+                repair=self.caches.repair(found.chunks, spans, cancel),
                 capacity=capacity,
                 deviation=blend.deviation,
                 write_back=blend.write_back,
                 spans=spans,
                 cancel=cancel,
             )
-        if workload:
-            ratio = blend.asked_ratio(mode)
-            expected = self.machine.predict(device, workload, ratio, pipelined=loading.pipelined)
+        expected: tuple[Span, ...] = ()
+        if loading.order is LoadOrder.LAYERWISE:
+            if workload:
+                ratio = blend.asked_ratio(mode)
+                expected = self.machine.predict(device, workload, ratio, pipelined=loading.pipelined)
             self.machine.note(facts, spans.spans(), plan.context_tokens)
-            facts = replace(facts, predicted=expected)
         return Prefilled(
-            cache=fused.cache,
-            logits=fused.logits,
+            cache=brought.fused.cache,
+            logits=brought.fused.logits,
             spans=spans,
-            kept_per_layer=fused.kept_per_layer,
+            kept_per_layer=brought.fused.kept_per_layer,
             is_warm=found.num_missing == 0,
             ratio=blend.asked_ratio(mode),
-            loading=facts,
+            loading=replace(facts, nbytes=brought.nbytes, met_at=brought.met_at, predicted=expected),
         )
 
     # Questions

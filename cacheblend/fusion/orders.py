@@ -1,0 +1,84 @@
+"""The orders in which cached KV and computing meet: layer by layer, or from both ends.
+
+Chooses by LoadConfig and tells both in the same terms; the work is in pipeline.py, fusor.py and cake.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cacheblend.fusion.cake import cake
+from cacheblend.fusion.fusor import Fused, WriteBack, fuse
+from cacheblend.fusion.pipeline import opened
+from cacheblend.fusion.policies import SelectionPolicy
+from cacheblend.fusion.source import Repair
+from cacheblend.fusion.spans import SpanRecorder
+from cacheblend.kv import StoredChunk
+from cacheblend.loading import LoadConfig, LoadOrder
+from cacheblend.models.layerwise import LayerwiseModel
+from cacheblend.prompt import PromptPlan
+from cacheblend.store.throttle import Link
+from cacheblend.trace import Deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """A fused prompt. nbytes: read, as stored; met_at: with Cake, tokens computed from the front, else None."""
+
+    fused: Fused
+    nbytes: int
+    met_at: int | None
+
+
+def bring(
+    model: LayerwiseModel,
+    plan: PromptPlan,
+    chunks: Sequence[StoredChunk],
+    policy: SelectionPolicy,
+    loading: LoadConfig,
+    *,
+    repair: Repair,
+    capacity: int,
+    deviation: Deviation,
+    write_back: WriteBack,
+    spans: SpanRecorder,
+    cancel: threading.Event | None,
+) -> Brought:
+    """Prefill `plan`, whose context is `chunks`, as `loading` asks for it. repair: gets a lost chunk again."""
+    if loading.order is LoadOrder.LAYERWISE:
+        with opened(model, chunks, capacity, loading, spans=spans, repair=repair, cancel=cancel) as source:
+            fused = fuse(
+                model,
+                plan,
+                source,
+                policy,
+                capacity=capacity,
+                deviation=deviation,
+                write_back=write_back,
+                spans=spans,
+                cancel=cancel,
+            )
+        return Brought(fused, sum(chunk.nbytes for chunk in chunks), None)
+    stop = threading.Event()
+    if loading.device is not None:
+        link = Link(loading.device)
+        chunks = [link.behind(chunk, stop) for chunk in chunks]
+    caked = cake(
+        model,
+        plan,
+        chunks,
+        policy,
+        compute_chunk=loading.compute_chunk,
+        compute_share=loading.compute_share,
+        capacity=capacity,
+        deviation=deviation,
+        write_back=write_back,
+        spans=spans,
+        is_emulated=loading.device is not None,
+        stop=stop,
+        cancel=cancel,
+    )
+    kept = tuple(caked.met_at + count for count in caked.kept_per_layer)
+    return Brought(Fused(caked.cache, caked.logits, kept), caked.nbytes, caked.met_at)

@@ -1,0 +1,171 @@
+"""The engine over tiers, emulated devices and codecs: what comes in, how it is told, and who shares it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cacheblend import calibration
+from cacheblend.controller import QUALITY_FLOOR
+from cacheblend.cost import ComputeProfile
+from cacheblend.documents import Chunk
+from cacheblend.engine import Engine
+from cacheblend.events import Compared
+from cacheblend.kv import LOSSLESS
+from cacheblend.kv.codecs import CODECS
+from cacheblend.loading import Device, LoadConfig, LoadOrder, Place, StoreConfig
+from cacheblend.recording import from_json, to_json
+from cacheblend.retrieval import Hit
+from cacheblend.trace import Comparison, Lane, Mode
+from tests.tiny import random_ids, tiny, tiny_tokenizer
+
+QUESTION = "who lit it ?"
+SLOW = Device(name="slow", bandwidth=2e6, latency_ms=0.1)
+MEMORY = StoreConfig(memory_bytes=10**7)
+
+
+def tiny_engine(store: StoreConfig = MEMORY) -> Engine:
+    return Engine(tiny("llama"), tiny_tokenizer(), name="tiny", store=store)
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return tiny_engine()
+
+
+@pytest.fixture
+def hits() -> list[Hit]:
+    return [Hit(Chunk(f"doc{i}.txt", 0, "…", tuple(random_ids(20 + i, 40 + i))), 0.9 - i / 10) for i in range(4)]
+
+
+def compare(engine: Engine, hits: list[Hit], **options) -> Comparison:
+    events = list(engine.compare(QUESTION, hits, max_new_tokens=4, **options))
+    assert isinstance(events[-1], Compared)
+    return events[-1].comparison
+
+
+def profile(engine: Engine) -> ComputeProfile:
+    layer_bytes = engine.kv_bytes_per_token // engine.model.num_layers
+    return ComputeProfile(label="made up", num_layers=engine.model.num_layers, kv_bytes=layer_bytes, finish_row=0.01)
+
+
+def test_an_emulated_device_changes_times_and_nothing_else(engine, hits):
+    engine.precompute([h.chunk for h in hits])
+    plain = compare(engine, hits, modes=[Mode.BLEND]).trace(Mode.BLEND)
+    slow = compare(engine, hits, modes=[Mode.BLEND], loading=LoadConfig(device=SLOW)).trace(Mode.BLEND)
+    assert slow.answer_ids == plain.answer_ids
+    assert slow.loading.device == "slow" and plain.loading.device == ""
+    assert slow.loading.places == plain.loading.places == (Place.MEMORY,)
+    loads = [s for s in slow.spans if s.lane is Lane.LOAD]
+    assert all(s.emulated for s in loads) and not any(s.emulated for s in plain.spans)
+    assert sum(s.duration_ms for s in loads) >= 1000 * slow.loading.nbytes / SLOW.bandwidth
+
+
+@pytest.mark.parametrize("codec", [name for name in CODECS if name != LOSSLESS])
+def test_every_codec_answers_and_says_so(engine, hits, codec):
+    trace = compare(engine, hits, modes=[Mode.REUSE], loading=LoadConfig(codec=codec)).trace(Mode.REUSE)
+    assert trace.loading.codec == codec and trace.answer_ids
+    lossless = compare(engine, hits, modes=[Mode.REUSE]).trace(Mode.REUSE)
+    assert trace.loading.nbytes < lossless.loading.nbytes
+    assert any(s.lane is Lane.DECOMPRESS for s in trace.spans)
+    assert engine.machine.decode_ms[codec] > 0
+
+
+def test_a_comparison_with_its_loading_round_trips_through_json(engine, hits):
+    engine.machine.profile = profile(engine)
+    comparison = compare(engine, hits, loading=LoadConfig(device=SLOW))
+    assert comparison.trace(Mode.FULL).loading is None
+    assert from_json(to_json(comparison)) == comparison
+    assert comparison.trace(Mode.BLEND).loading.predicted
+
+
+def test_a_machine_that_was_never_measured_predicts_nothing(engine, hits):
+    engine.machine.profile = None
+    assert compare(engine, hits, loading=LoadConfig(device=SLOW)).trace(Mode.BLEND).loading.predicted == ()
+
+
+def test_the_controller_chooses_more_the_slower_the_device_and_never_less_than_the_floor(engine, hits):
+    engine.machine.profile = profile(engine)
+    ratios = []
+    for bandwidth in (1e12, 3e6, 2e5):
+        device = Device(name="some", bandwidth=bandwidth)
+        blend = compare(engine, hits, modes=[Mode.BLEND], blend=auto(), loading=LoadConfig(device=device))
+        ratios.append(blend.trace(Mode.BLEND).ratio)
+    assert ratios == sorted(ratios) and ratios[0] == QUALITY_FLOOR and ratios[-1] > QUALITY_FLOOR
+    assert ratios[-1] <= 1
+
+
+def test_auto_measures_the_machine_once(engine, hits, monkeypatch, tmp_path):
+    monkeypatch.setattr(calibration, "cache_directory", lambda: tmp_path)
+    engine.machine.profile = None
+    blend = compare(engine, hits, modes=[Mode.BLEND], blend=auto()).trace(Mode.BLEND)
+    assert engine.machine.profile is not None and QUALITY_FLOOR <= blend.ratio <= 1
+    assert tiny_engine().machine.profile == engine.machine.profile, "kept in a file"
+
+
+def auto():
+    from cacheblend.config import BlendConfig
+
+    return BlendConfig(ratio="auto")
+
+
+def test_tenants_share_nothing(engine, hits):
+    chunks = [h.chunk for h in hits]
+    assert engine.of("ada").precompute(chunks).prefilled == 5
+    assert engine.of("ada").precompute(chunks).prefilled == 0
+    assert engine.of("bob").precompute(chunks).prefilled == 5
+    assert engine.precompute(chunks).prefilled == 5
+    traces = [compare(e, hits, modes=[Mode.REUSE]).trace(Mode.REUSE) for e in (engine.of("ada"), engine.of("eve"))]
+    assert [t.is_warm for t in traces] == [True, False]
+    assert traces[0].answer_ids == traces[1].answer_ids
+
+
+def test_a_restart_answers_from_what_was_written(hits, tmp_path):
+    store = StoreConfig(memory_bytes=10**7, disk=tmp_path / "kv")
+    first = tiny_engine(store)
+    first.precompute([h.chunk for h in hits])
+    answer = compare(first, hits, modes=[Mode.BLEND]).trace(Mode.BLEND)
+    second = tiny_engine(store)
+    again = compare(second, hits, modes=[Mode.BLEND]).trace(Mode.BLEND)
+    assert again.is_warm and again.loading.places == (Place.DISK,) and again.loading.is_pipelined
+    assert again.answer_ids == answer.answer_ids
+    third = compare(second, hits, modes=[Mode.BLEND]).trace(Mode.BLEND)
+    assert third.loading.places == (Place.MEMORY,), "promoted once nobody waited"
+
+
+def test_a_damaged_file_is_computed_again_in_the_middle_of_a_run(hits, tmp_path):
+    store = StoreConfig(memory_bytes=10**7, disk=tmp_path / "kv")
+    engine = tiny_engine(store)
+    engine.precompute([h.chunk for h in hits])
+    expected = compare(engine, hits, modes=[Mode.BLEND]).trace(Mode.BLEND)
+    files = [path for path in (tmp_path / "kv").rglob("*") if path.is_file() and path.stat().st_size > 4096]
+    damaged = max(files, key=lambda path: path.stat().st_size)
+    data = bytearray(damaged.read_bytes())
+    data[-5000] ^= 0xFF
+    damaged.write_bytes(data)
+    again = tiny_engine(store)
+    trace = compare(again, hits, modes=[Mode.BLEND]).trace(Mode.BLEND)
+    assert trace.answer_ids == expected.answer_ids
+    assert any(s.lane is Lane.PRECOMPUTE for s in trace.spans)
+    disk = again.store.stats[1]
+    assert disk.losses == 1
+    assert compare(tiny_engine(store), hits, modes=[Mode.BLEND]).trace(Mode.BLEND).answer_ids == expected.answer_ids
+
+
+def test_an_encoded_tier_says_what_its_values_went_through(hits, tmp_path):
+    store = StoreConfig(memory_bytes=10**7, disk=tmp_path / "kv", codec="int8")
+    tiny_engine(store).precompute([h.chunk for h in hits])
+    second = tiny_engine(store)
+    for place in (Place.DISK, Place.MEMORY):
+        trace = compare(second, hits, modes=[Mode.REUSE]).trace(Mode.REUSE)
+        assert trace.loading.places == (place,) and trace.loading.codec == "int8"
+
+
+def test_prefilling_by_token_ids_takes_a_loading_too(engine):
+    chunks, suffix = [random_ids(30, 2), random_ids(30, 3)], random_ids(4, 4)
+    plain = engine.prefill(chunks=chunks, suffix=suffix)
+    for order in LoadOrder:
+        made = engine.prefill(chunks=chunks, suffix=suffix, loading=LoadConfig(device=SLOW, order=order))
+        assert made.logits.isfinite().all()
+        if order is LoadOrder.LAYERWISE:
+            assert torch.equal(made.logits, plain.logits)
