@@ -225,6 +225,7 @@ class Engine:
                 spans=spans,
                 cancel=cancel,
             )
+        facts = replace(facts, nbytes=brought.nbytes, met_at=brought.met_at)
         expected: tuple[Span, ...] = ()
         if loading.order is LoadOrder.LAYERWISE:
             if workload:
@@ -238,7 +239,7 @@ class Engine:
             kept_per_layer=brought.fused.kept_per_layer,
             is_warm=found.num_missing == 0,
             ratio=blend.asked_ratio(mode),
-            loading=replace(facts, nbytes=brought.nbytes, met_at=brought.met_at, predicted=expected),
+            loading=replace(facts, predicted=expected),
         )
 
     # Questions

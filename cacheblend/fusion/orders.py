@@ -13,7 +13,7 @@ from cacheblend.fusion.cake import cake
 from cacheblend.fusion.fusor import Fused, WriteBack, fuse
 from cacheblend.fusion.pipeline import opened
 from cacheblend.fusion.policies import SelectionPolicy
-from cacheblend.fusion.source import Repair
+from cacheblend.fusion.source import Repair, unread_layers
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import StoredChunk
 from cacheblend.loading import LoadConfig, LoadOrder
@@ -48,7 +48,10 @@ def bring(
 ) -> Brought:
     """Prefill `plan`, whose context is `chunks`, as `loading` asks for it. repair: gets a lost chunk again."""
     if loading.order is LoadOrder.LAYERWISE:
-        with opened(model, chunks, capacity, loading, spans=spans, repair=repair, cancel=cancel) as source:
+        skipped = unread_layers(policy, plan, model.num_layers)
+        with opened(
+            model, chunks, capacity, loading, spans=spans, repair=repair, first_layer=skipped, cancel=cancel
+        ) as source:
             fused = fuse(
                 model,
                 plan,
@@ -60,7 +63,8 @@ def bring(
                 spans=spans,
                 cancel=cancel,
             )
-        return Brought(fused, sum(chunk.nbytes for chunk in chunks), None)
+        read = 1 - skipped / model.num_layers
+        return Brought(fused, round(read * sum(chunk.nbytes for chunk in chunks)), None)
     stop = threading.Event()
     if loading.device is not None:
         link = Link(loading.device)

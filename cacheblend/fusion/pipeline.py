@@ -128,9 +128,12 @@ def opened(
     *,
     spans: SpanRecorder,
     repair: Repair,
+    first_layer: int = 0,
     cancel: threading.Event | None = None,
 ) -> Iterator[LayerSource]:
     """A source of these chunks as `loading` asks for it: behind an emulated device or not, read ahead or not.
+
+    first_layer: layers in front of it are not read.
 
     Plain tensors in memory are copied when they are needed: a second thread would only take the computation's time.
     """
@@ -140,7 +143,15 @@ def opened(
     if loading.device is not None:
         link = Link(loading.device)
         chunks = [link.behind(chunk, stop) for chunk in chunks]
-    source = ChunkSource(model, chunks, capacity, spans=spans, is_emulated=loading.device is not None, repair=repair)
+    source = ChunkSource(
+        model,
+        chunks,
+        capacity,
+        spans=spans,
+        is_emulated=loading.device is not None,
+        repair=repair,
+        first_layer=first_layer,
+    )
     if not is_pipelined or stop is None:
         yield source
         return

@@ -11,11 +11,13 @@ from typing import Protocol
 
 import torch
 
+from cacheblend.fusion.policies import SelectionPolicy
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import ChunkLostError, LayerKV, StoredChunk
 from cacheblend.kv.encoded import decode_into
 from cacheblend.loading import Place
 from cacheblend.models.layerwise import LayerwiseModel
+from cacheblend.prompt import PromptPlan
 from cacheblend.trace import Lane
 
 
@@ -37,7 +39,8 @@ class ChunkSource:
     """Chunks side by side in a private buffer, read one after the other when a layer is asked for.
 
     spans: where reading and decoding are recorded; is_emulated marks them. repair: gets a chunk again that was lost
-    while it was being read; without it ChunkLostError goes to the caller. Stored chunks are only read.
+    while it was being read; without it ChunkLostError goes to the caller. first_layer: layers in front of it are not
+    read, because the fuse computes every row of them (see `unread_layers`). Stored chunks are only read.
     """
 
     def __init__(
@@ -49,8 +52,9 @@ class ChunkSource:
         spans: SpanRecorder | None = None,
         is_emulated: bool = False,
         repair: Repair | None = None,
+        first_layer: int = 0,
     ) -> None:
-        self._chunks, self._repair = list(chunks), repair
+        self._chunks, self._repair, self._first_layer = list(chunks), repair, first_layer
         self._shape = (capacity, model.kv_heads, model.head_dim)
         self._like = torch.empty(0, dtype=model.dtype, device=model.device)
         self._spans, self._is_emulated = spans or SpanRecorder(model.device), is_emulated
@@ -73,7 +77,7 @@ class ChunkSource:
     def read(self, index: int) -> LayerKV:
         """Read one layer of every chunk; ChunkLostError if one cannot be read."""
         buffers = LayerKV(self._like.new_empty(self._shape), self._like.new_empty(self._shape))
-        if not self._chunks:
+        if not self._chunks or index < self._first_layer:
             return buffers
         encoded = []
         with self._spans.span(Lane.LOAD, f"load layer {index}", index, emulated=self._is_emulated):
@@ -94,6 +98,16 @@ class ChunkSource:
             views.append(buffers.rows(start, start + chunk.num_tokens))
             start += chunk.num_tokens
         return views
+
+
+def unread_layers(policy: SelectionPolicy, plan: PromptPlan, num_layers: int) -> int:
+    """How many layers from the first on overwrite all cached KV before anybody looks at it.
+
+    Blend computes every row until it selects, so the KV of layer 0, which never deviates, need not be brought in.
+    """
+    if len(policy.start(plan)) < plan.num_tokens:
+        return 0
+    return next((layer for layer in range(num_layers) if policy.selects_at(layer)), num_layers)
 
 
 def fetch(chunk: StoredChunk, layer: int, rows: LayerKV) -> bytes | None:

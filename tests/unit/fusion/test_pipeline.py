@@ -11,13 +11,13 @@ import torch
 from cacheblend.cancel import Cancelled
 from cacheblend.fusion.fusor import fuse
 from cacheblend.fusion.pipeline import PrefetchedSource, opened
-from cacheblend.fusion.policies import HKVD
-from cacheblend.fusion.source import ChunkSource
+from cacheblend.fusion.policies import HKVD, AllRows, NoRows
+from cacheblend.fusion.source import ChunkSource, unread_layers
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import ChunkKV, ChunkLostError, LayerKV
 from cacheblend.loading import PRESETS, Device, LoadConfig
 from cacheblend.store.throttle import Link
-from cacheblend.trace import Lane
+from cacheblend.trace import Lane, Selector
 
 SSD = next(device for device in PRESETS if device.name.startswith("SSD"))
 CPU = torch.device("cpu")
@@ -68,6 +68,22 @@ def test_pipelined_is_sequential_bit_for_bit(case, prefetch):
     first_compute = {s.layer: s for s in reversed(spans) if s.lane is Lane.COMPUTE}
     for load in loads:
         assert load.end_ms <= first_compute[load.layer].start_ms, "a layer is computed on what has arrived"
+
+
+@pytest.mark.parametrize(
+    ("policy", "unread"),
+    [(HKVD(0.3), 1), (HKVD(0.3, Selector.GRADUAL), 1), (HKVD(0), 0), (NoRows(), 0), (AllRows(), 5)],
+)
+def test_layers_that_are_computed_whole_are_not_read(case, policy, unread):
+    """Layer 0 never deviates: blend is the same whatever its cached KV holds."""
+    assert unread_layers(policy, case.plan, case.model.num_layers) == unread
+    n, caches = case.plan.num_tokens, [watched(chunk) for chunk in case.caches()]
+    everything = fuse(case.model, case.plan, ChunkSource(case.model, case.caches(), n), policy)
+    with opened(
+        case.model, caches, n, LoadConfig(device=SSD), spans=SpanRecorder(), repair=None, first_layer=unread
+    ) as source:
+        assert_same(fuse(case.model, case.plan, source, policy), everything)
+    assert all(chunk.seen == list(range(unread, case.model.num_layers)) for chunk in caches)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
