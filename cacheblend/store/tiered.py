@@ -258,4 +258,4 @@ class Store:
     def _note(self, what: Happening, key: ChunkKey, tier: Tier | None) -> None:
         if tier is not None:
             self._counts[tier.place][what] += 1
-        self.events.append(StoreEvent(what=what, key=key, place=tier.place if tier else None, at=time.time()))
+        self.events.append(StoreEvent(what=what, key=key, place=None if tier is None else tier.place, at=time.time()))

@@ -213,3 +213,11 @@ def test_two_tiers_are_two_lrus_bounded_in_bytes(capacities, steps):
             new, hit = [], []
         assert held(store, 0) == list(fast) and held(store, 1) == list(slow)
         assert all(t.nbytes <= t.capacity for t in store.tiers)
+
+
+def test_an_event_names_its_tier_even_when_that_is_empty_by_then():
+    store = Store([tier(4), tier(8, Place.DISK)])
+    store.put(entry(1))
+    store.put(entry(2))
+    demoted = next(event for event in store.events if event.what is Happening.DEMOTED)
+    assert demoted.place is Place.MEMORY
