@@ -11,9 +11,10 @@ from ui.studio import Studio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """session: the visitor's id or None; run: the id of the run on screen; header: the bar on top."""
+    """session: the visitor's id or None; run: the id of the run on screen; header: the bar on top; tabs: all tabs."""
 
     studio: Studio
     session: gr.State
     run: gr.State
     header: gr.HTML
+    tabs: gr.Tabs

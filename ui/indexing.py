@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ui import notices, words
 from ui.background import stream
 from ui.documents_list import render
+from ui.ownership import note_owned
 from ui.sessions import Session
 from ui.studio import Studio
 
@@ -74,6 +75,7 @@ def _precompute(
     engine = studio.engine_of(session, lambda _: None)
     added = {info.name for info in report.added}
     chunks = [chunk for chunk in session.chunks if chunk.document in added]
+    note_owned(engine, session)
     done = yield from stream(
         lambda tell: engine.precompute(chunks, progress=tell, cancel=cancel),
         lambda done, total: Listing(status=notices.progress(f"Computing chunk caches: {done} of {total}", done, total)),

@@ -8,9 +8,9 @@ from ui import header
 from ui.frame import Page
 from ui.sessions import TIME_TO_LIVE_S
 from ui.studio import RECORDED, Studio
-from ui.tabs import about, compare, inspect, timeline
+from ui.tabs import about, compare, inspect, store, timeline
 
-TABS = (compare.build, inspect.build, timeline.build, about.build)
+TABS = (compare.build, inspect.build, timeline.build, store.build, about.build)
 CACHE_CHECK_S, CACHE_AGE_S = 600, 3600  # downloads and uploads are deleted after an hour
 
 
@@ -23,8 +23,9 @@ def build(studio: Studio) -> gr.Blocks:
             session=gr.State(None, time_to_live=TIME_TO_LIVE_S, delete_callback=studio.sessions.close),
             run=gr.State(RECORDED),
             header=gr.HTML(header.render(studio), elem_id="masthead"),
+            tabs=gr.Tabs(elem_id="tabs"),
         )
-        with gr.Tabs(elem_id="tabs"):
+        with page.tabs:
             for tab in TABS:
                 tab(page)
         blocks.load(lambda: header.render(studio), None, page.header, queue=False, api_visibility="private")

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 from cacheblend.collection import Collection
 from cacheblend.retrieval import Hit
 from cacheblend.trace import Comparison
+from ui.ownership import Owned
 
 if TYPE_CHECKING:
     from cacheblend.config import BlendConfig
     from cacheblend.documents import Chunk
+    from cacheblend.kv import ChunkKey
 
 MAX_RUNS = 4  # per visitor; an inspected run of 4,000 tokens holds some MB
 TIME_TO_LIVE_S = 2 * 3600.0
@@ -52,13 +54,18 @@ class Job:
 
 @dataclass(slots=True)
 class Session:
-    """One visitor: their documents, their last runs, and their current job. tenant: the salt of their chunk caches."""
+    """One visitor: their documents, their last runs, and their current job.
+
+    tenant: the salt of their chunk caches; keys: of these by token ids, owned: what each of them is of (ownership.py).
+    """
 
     id: str = field(default_factory=new_id)
     tenant: str = field(default_factory=new_id, repr=False)
     collection: Collection | None = None
     sample: str | None = None
     runs: OrderedDict[str, Run] = field(default_factory=OrderedDict)
+    keys: dict[tuple[int, ...], ChunkKey] = field(default_factory=dict)
+    owned: dict[ChunkKey, Owned] = field(default_factory=dict)
     used_at: float = 0.0
     _job: Job | None = None
 
