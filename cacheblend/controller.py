@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from cacheblend.cost import CACHED_NOT_KEPT, ComputeProfile, Workload
+from cacheblend.cost import CACHED_NOT_KEPT, ComputeProfile, LayerCost, Workload
 from cacheblend.loading import GBPS, Device
 from cacheblend.trace import Lane, Span
 
@@ -92,12 +92,24 @@ def predict(
     """
     if not 0 <= ratio <= 1:
         raise ValueError(f"ratio must be in [0, 1], got {ratio}")
+    return _played(profile, device, workload, ratio, profile.layer_costs(workload, ratio), pipelined=pipelined)
+
+
+def _played(
+    profile: ComputeProfile,
+    device: Device,
+    workload: Workload,
+    ratio: float,
+    costs: Sequence[LayerCost],
+    *,
+    pipelined: bool = True,
+) -> Prediction:
     nbytes = profile.kv_bytes * workload.context_tokens / workload.size_ratio
     decode_ms = workload.decode_ms_per_token * workload.context_tokens / profile.num_layers
     done = start_ms = profile.start_ms(workload, ratio)
     read = 0.0
     layers: list[LayerTimes] = []
-    for i, cost in enumerate(profile.layer_costs(workload, ratio)):
+    for i, cost in enumerate(costs):
         if not pipelined:
             read = done
         elif i >= workload.prefetch:
@@ -140,21 +152,26 @@ class RatioChoice:
 def hidden_ratio(profile: ComputeProfile, device: Device, workload: Workload) -> float:
     """The largest ratio that loading hides, in [0, 1] (the paper's r0); 0 if it hides none.
 
-    Hidden means free: the last layer begins no later than if blend kept no row of the context. What layers compute
-    whatever the ratio is (all rows of the first, the suffix in each) is not held against it, and the last layer's own
-    recomputing, for which no loading is left, is not counted.
+    Hidden means free: behind the layer that chooses rows, recomputing them delays nothing, so that the last layer
+    begins no later than if those layers kept no row of the context. What is computed whatever the ratio is (all rows
+    of the first layers, the suffix in each) is not held against it, nor are the pipeline's two ends: the choosing
+    layer, which a bounded prefetch makes the reader wait for, and the last, for which no loading is left.
     """
+    first_free = profile.check_layer + 1
+    suffix_only = profile.layer_costs(workload, CACHED_NOT_KEPT)[first_free:]
 
-    def last_layer_ms(ratio: float) -> float:
-        return predict(profile, device, workload, ratio).last_layer_ms
+    def is_hidden(ratio: float) -> bool:
+        costs = profile.layer_costs(workload, ratio)
+        run = _played(profile, device, workload, ratio, costs)
+        free = _played(profile, device, workload, ratio, [*costs[:first_free], *suffix_only])
+        return run.last_layer_ms <= free.last_layer_ms * (1 + 1e-9)
 
-    limit = last_layer_ms(CACHED_NOT_KEPT) * (1 + 1e-9)
-    if last_layer_ms(1.0) <= limit:
+    if is_hidden(1.0):
         return 1.0
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (middle, high) if last_layer_ms(middle) <= limit else (low, middle)
+        low, high = (middle, high) if is_hidden(middle) else (low, middle)
     return low
 
 

@@ -152,16 +152,41 @@ def test_a_ratio_keeps_its_floor_and_never_falls_on_a_slower_device(profile, wor
     assert slow.ratio >= fast.ratio - 1e-6
 
 
+def last_layer_begins(costs: list[LayerCost], start: float, load: float, prefetch: int) -> float:
+    """The pipeline's recurrence with times of any length: layer i waits for its KV, and for layer i-1."""
+    begun, read, done = [], 0.0, start
+    for i, cost in enumerate(costs):
+        read = max(read, begun[i - prefetch] if i >= prefetch else 0.0) + load
+        begun.append(max(done, read))
+        done = begun[-1] + sum(cost)
+    return begun[-1]
+
+
 @settings(max_examples=100, deadline=None)
 @given(profile=profiles, workload=workloads, bandwidth=bandwidths)
-def test_the_hidden_ratio_is_free_and_a_larger_one_is_not(profile, workload, bandwidth):
+def test_the_hidden_ratio_delays_nothing_behind_the_check_layer_and_a_larger_one_does(profile, workload, bandwidth):
     device = Device(name="any", bandwidth=bandwidth)
+    load = 1000 * profile.kv_bytes * workload.context_tokens / bandwidth
+
+    def delay(ratio: float) -> float:
+        costs, none = (profile.layer_costs(workload, r) for r in (ratio, 1e-9))
+        start = profile.start_ms(workload, ratio)
+        runs = costs, [*costs[:2], *none[2:]]
+        there, free = (last_layer_begins(run, start, load, workload.prefetch) for run in runs)
+        return there / free - 1 if free else 0.0
+
     hidden = hidden_ratio(profile, device, workload)
-    free = predict(profile, device, workload, 1e-9).last_layer_ms
     if hidden > 0:
-        assert predict(profile, device, workload, hidden).last_layer_ms <= free * (1 + 1e-6)
+        assert delay(hidden) <= 1e-6
     if hidden < 0.98:
-        assert predict(profile, device, workload, hidden + 0.01).last_layer_ms > free
+        assert delay(hidden + 0.01) > 0
+
+
+def test_a_layer_that_is_computed_as_fast_as_it_is_read_is_hidden():
+    """The paper's rule, layer by layer, on a model whose first layers compute everything."""
+    layer = CPU.layer_costs(LENGTHS, 0.4)[-1]
+    device = Device(name="as fast", bandwidth=1000 * 768 * 3072 / sum(layer))
+    assert hidden_ratio(CPU, device, LENGTHS) == pytest.approx(0.4, abs=0.02)
 
 
 @given(profile=profiles, workload=workloads, few=st.floats(0.001, 0.998), more=st.floats(0, 0.998))
