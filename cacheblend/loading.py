@@ -103,7 +103,7 @@ class LoadConfig:
     """
 
     pipelined: bool = True
-    prefetch: int = 2
+    prefetch: int = 4
     device: Device | None = None
     codec: str = "lossless"
     order: LoadOrder = LoadOrder.LAYERWISE

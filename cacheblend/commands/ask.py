@@ -12,9 +12,10 @@ from cacheblend.commands import options
 from cacheblend.commands.options import say
 from cacheblend.config import AUTO, BlendConfig
 from cacheblend.events import Compared
+from cacheblend.kv import LOSSLESS
 from cacheblend.loading import LoadConfig, LoadOrder
 from cacheblend.retrieval.ordering import Ordering
-from cacheblend.trace import Comparison, Deviation, Mode, SegmentKind, Selector
+from cacheblend.trace import Comparison, Deviation, Loading, Mode, SegmentKind, Selector
 
 if TYPE_CHECKING:
     from cacheblend.engine import Engine
@@ -103,6 +104,7 @@ def summary(comparison: Comparison) -> dict[str, Any]:
                 "answer": trace.answer,
                 "ttft_ms": trace.ttft_ms,
                 "is_warm": trace.is_warm,
+                "loading": _loading(trace.loading) if trace.loading else None,
                 "recomputed_tokens": trace.recomputed_tokens,
                 "recomputed_share": trace.recomputed_share,
                 "first_token_kl": trace.fidelity.first_token_kl if trace.fidelity else None,
@@ -114,6 +116,13 @@ def summary(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _loading(loading: Loading) -> dict[str, Any]:
+    """How the caches came in, without the predicted spans themselves."""
+    facts = asdict(loading)
+    del facts["predicted"]
+    return {**facts, "predicted_ttft_ms": loading.predicted_ttft_ms}
+
+
 def _print_table(comparison: Comparison) -> None:
     env = comparison.environment
     print(f"{env.model} · {env.device} · {env.dtype} · {env.threads} threads")
@@ -122,6 +131,20 @@ def _print_table(comparison: Comparison) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEADERS))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for trace in comparison.traces:
+        if trace.loading is not None:
+            print(f"{trace.mode}: {_told(trace.loading)}")
+
+
+def _told(loading: Loading) -> str:
+    """One line: where the caches were, what they went through, and what was expected."""
+    parts = [f"{loading.nbytes / 1e6:.1f} MB from {', '.join(loading.places)}"]
+    parts += [f"as slow as {loading.device} (emulated)"] if loading.device else []
+    parts += [loading.codec] if loading.codec != LOSSLESS else []
+    parts += [loading.order] if loading.met_at is None else [f"{loading.order}, met after {loading.met_at} tokens"]
+    expected = loading.predicted_ttft_ms
+    parts += [f"first token predicted after {expected:.0f} ms"] if expected is not None else []
+    return " · ".join(parts)
 
 
 def _row(comparison: Comparison, mode: Mode) -> tuple[str, ...]:
