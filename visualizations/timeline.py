@@ -13,28 +13,36 @@ from plotly.subplots import make_subplots
 from cacheblend.trace import Lane, Mode, Span, Trace
 from visualizations import theme
 
-LANE_HEIGHT = 24
+LANE_HEIGHT, PREDICTED_LANE_HEIGHT = 24, 36
 GROUP_GAP = 62
+# Within its lane of height 1, what was measured stands above what was predicted; offset from the middle, and height.
+MEASURED, PREDICTED = (-0.42, 0.5), (0.14, 0.26)
+HOLLOW = "rgba(0,0,0,0)"
 
 
 def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False, own_axes: bool = False) -> go.Figure:
     """One group of lanes per mode. All groups share one time axis, unless `own_axes` zooms each to its own run.
 
     until_first_token leaves decoding out. Hovering a span says its name, layer, milliseconds, and measured or emulated.
+    What the controller expected of a run is outlined in dashes under what was measured, in the same lane.
     """
     shown = sorted((t for t in traces if t.spans), key=lambda t: list(Mode).index(t.mode))
     if not shown:
         return theme.empty_figure("Timeline", height=260, why="No run has been timed yet.")
     spans = {t.mode: [s for s in t.spans if not (until_first_token and s.lane is Lane.DECODE)] for t in shown}
-    lanes = [[lane for lane in Lane if any(s.lane is lane for s in spans[t.mode])] for t in shown]
+    predicted = {t.mode: t.loading.predicted if t.loading else () for t in shown}
+    lanes = [
+        [lane for lane in Lane if any(s.lane is lane for s in (*spans[t.mode], *predicted[t.mode]))] for t in shown
+    ]
     gap = GROUP_GAP if own_axes else GROUP_GAP - 20
-    height = 110 + sum(LANE_HEIGHT * len(group) + gap for group in lanes)
+    lane_heights = [PREDICTED_LANE_HEIGHT if predicted[t.mode] else LANE_HEIGHT for t in shown]
+    height = 110 + sum(h * len(group) + gap for h, group in zip(lane_heights, lanes, strict=True))
     base = theme.figure(_title(shown), height=height, x="", y="")
     figure = make_subplots(
         rows=len(shown),
         cols=1,
         shared_xaxes=not own_axes,
-        row_heights=[len(group) + 0.5 for group in lanes],
+        row_heights=[h * (len(group) + 0.5) for h, group in zip(lane_heights, lanes, strict=True)],
         vertical_spacing=min(gap / height, 0.8 / len(shown)),
         subplot_titles=[_subtitle(t) for t in shown],
     ).update_layout(base.layout)
@@ -44,13 +52,40 @@ def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False,
                 sorted((s for s in spans[trace.mode] if s.lane is lane), key=lambda s: s.emulated),
                 key=lambda s: s.emulated,
             ):
-                figure.add_trace(_bars(lane, list(part), is_emulated=is_emulated), row=row, col=1)
+                bars = _bars(lane, list(part), "emulated" if is_emulated else "measured")
+                figure.add_trace(bars.update(_place(predicted[trace.mode], MEASURED)), row=row, col=1)
+            expected = [s for s in predicted[trace.mode] if s.lane is lane]
+            if expected:
+                bars = _bars(lane, expected, "predicted").update(_place(expected, PREDICTED))
+                figure.add_trace(bars.update(marker_color=HOLLOW, marker_pattern_shape=""), row=row, col=1)
     _style(figure, len(shown), own_axes=own_axes)
+    for row, (trace, group) in enumerate(zip(shown, lanes, strict=True), start=1):
+        figure.update_yaxes(categoryorder="array", categoryarray=[lane.value for lane in group], row=row, col=1)
+        figure.layout.shapes += tuple(_outline(span, group, row) for span in predicted[trace.mode])
     return figure
 
 
-def _bars(lane: Lane, spans: list[Span], *, is_emulated: bool) -> go.Bar:
-    source = "emulated" if is_emulated else "measured"
+def _place(predicted: Sequence[Span], strip: tuple[float, float]) -> dict[str, float]:
+    """Where bars stand in a lane that is shared with a prediction; without one they fill it."""
+    return {"offset": strip[0], "width": strip[1]} if predicted else {}
+
+
+def _outline(span: Span, lanes: Sequence[Lane], row: int) -> go.layout.Shape:
+    axis, bottom = "" if row == 1 else str(row), lanes.index(span.lane) + PREDICTED[0]
+    return go.layout.Shape(
+        type="rect",
+        xref=f"x{axis}",
+        yref=f"y{axis}",
+        x0=span.start_ms,
+        x1=span.end_ms,
+        y0=bottom,
+        y1=bottom + PREDICTED[1],
+        line={"color": theme.LANE_COLOURS[span.lane], "width": 1.2, "dash": "2px,2px"},
+    )
+
+
+def _bars(lane: Lane, spans: list[Span], source: str) -> go.Bar:
+    """source: measured, emulated or predicted."""
     hover = f"%{{customdata}}<br>%{{x:.3f}} ms from %{{base:.3f}} ms<br>{lane.value}, {source}<extra></extra>"
     return go.Bar(
         orientation="h",
@@ -61,7 +96,7 @@ def _bars(lane: Lane, spans: list[Span], *, is_emulated: bool) -> go.Bar:
         marker={
             "color": theme.LANE_COLOURS[lane],
             "line": {"width": 0},
-            "pattern": {"shape": "/" if is_emulated else ""},
+            "pattern": {"shape": "/" if source == "emulated" else ""},
         },
         hovertemplate=hover,
         showlegend=False,
@@ -86,6 +121,8 @@ def _style(figure: go.Figure, rows: int, *, own_axes: bool) -> None:
 def _title(traces: Sequence[Trace]) -> str:
     fastest, slowest = (pick(traces, key=lambda t: t.ttft_ms) for pick in (min, max))
     kind = "hatched spans emulated" if any(s.emulated for t in traces for s in t.spans) else "measured"
+    if any(t.loading and t.loading.predicted for t in traces):
+        kind += ", dashed outlines predicted"
     if fastest is slowest:
         return f"First token after {theme.duration(fastest.ttft_ms)} ({kind})"
     first, last = theme.MODE_LABELS[fastest.mode].capitalize(), theme.MODE_LABELS[slowest.mode]
@@ -96,4 +133,6 @@ def _title(traces: Sequence[Trace]) -> str:
 def _subtitle(trace: Trace) -> str:
     warmth = "warm" if trace.is_warm else "cold"
     state = "" if trace.mode is Mode.FULL else f" ({warmth})"
-    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · first token after {theme.duration(trace.ttft_ms)}{state}"
+    expected = trace.loading.predicted_ttft_ms if trace.loading else None
+    said = "" if expected is None else f", predicted after {theme.duration(expected)}"
+    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · first token after {theme.duration(trace.ttft_ms)}{said}{state}"
