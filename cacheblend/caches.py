@@ -21,6 +21,7 @@ from cacheblend.fusion.source import Repair
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import ChunkKey, ChunkKV, ChunkLostError, StoredChunk
 from cacheblend.models.layerwise import LayerwiseModel
+from cacheblend.prefixes import cut, prefill_units, stored_prefix, unit_keys
 from cacheblend.prompt import PromptPlan
 from cacheblend.store import Store, StoreFullError
 from cacheblend.trace import Lane
@@ -59,9 +60,9 @@ class ChunkCaches:
         other._tenant = tenant
         return other
 
-    def key(self, token_ids: Sequence[int]) -> ChunkKey:
-        """What a chunk of these tokens is found by."""
-        return ChunkKey.of(self._fingerprint, token_ids, tenant=self._tenant)
+    def key(self, token_ids: Sequence[int], recipe: Sequence[int] = ()) -> ChunkKey:
+        """What a chunk of these tokens is found by. recipe: the tokens that stood in front of it, none by default."""
+        return ChunkKey.of(self._fingerprint, token_ids, recipe, self._tenant)
 
     def precompute(
         self,
@@ -101,15 +102,43 @@ class ChunkCaches:
                     self._offer(entry)
         return Found(tuple(chunk for chunk in found if chunk is not None), num_missing)
 
-    def repair(self, chunks: Sequence[StoredChunk], spans: SpanRecorder, cancel: threading.Event | None) -> Repair:
-        """How a fuse gets a chunk again whose stored KV was lost while it was being read."""
+    def precompute_prefix(self, token_ids: Sequence[int], *, cancel: threading.Event | None = None) -> int:
+        """Store a prefix in units behind everything in front of them, which is exact; how many were not there."""
+        keys = unit_keys(self._fingerprint, token_ids, tenant=self._tenant)
+        missing = {key for key in keys if key not in self.store}
+        if missing:
+            for unit in prefill_units(self._model, self._fingerprint, token_ids, tenant=self._tenant, cancel=cancel):
+                if unit.key in missing:
+                    self._offer(unit)
+            self.store.settle()
+        return len(missing)
+
+    def find_prefix(self, token_ids: Sequence[int], spans: SpanRecorder) -> tuple[StoredChunk, ...]:
+        """The longest stored prefix of these tokens, in units."""
+        with spans.span(Lane.LOOKUP, "lookup"):
+            keys = unit_keys(self._fingerprint, token_ids, tenant=self._tenant)
+            return tuple(stored_prefix(keys, cut(token_ids), self.store.get))
+
+    def repair(
+        self,
+        chunks: Sequence[StoredChunk],
+        spans: SpanRecorder,
+        cancel: threading.Event | None,
+        *,
+        are_prefix: bool = False,
+    ) -> Repair:
+        """How a fuse gets a chunk again whose stored KV was lost while it was being read.
+
+        are_prefix: every chunk was prefilled behind all that stand in front of it.
+        """
 
         def prefill_again(error: ChunkLostError) -> StoredChunk:
             logger.warning("computing a lost chunk again: %s", error)
             self.store.lose(error.key)
-            token_ids = next(chunk.token_ids for chunk in chunks if chunk.key == error.key)
+            index = next(i for i, chunk in enumerate(chunks) if chunk.key == error.key)
+            recipe = [token for chunk in chunks[:index] for token in chunk.token_ids] if are_prefix else []
             with spans.span(Lane.PRECOMPUTE, "a chunk that was lost"):
-                entry = self._prefill(token_ids, cancel)
+                entry = self._prefill(chunks[index].token_ids, cancel, recipe)
             self._offer(entry)
             return entry
 
@@ -122,9 +151,12 @@ class ChunkCaches:
         except StoreFullError as error:
             logger.warning("%s", error)
 
-    def _prefill(self, token_ids: tuple[int, ...], cancel: threading.Event | None) -> ChunkKV:
-        layers = prefill_chunk(self._model, torch.tensor(token_ids, device=self._model.device), cancel=cancel)
-        return ChunkKV(self.key(token_ids), token_ids, layers)
+    def _prefill(
+        self, token_ids: tuple[int, ...], cancel: threading.Event | None, recipe: Sequence[int] = ()
+    ) -> ChunkKV:
+        ids, front = (torch.tensor(part, device=self._model.device, dtype=torch.long) for part in (token_ids, recipe))
+        layers = prefill_chunk(self._model, ids, recipe=front, cancel=cancel)
+        return ChunkKV(self.key(token_ids, recipe), token_ids, layers)
 
 
 def fingerprint(hf_model: Any) -> str:

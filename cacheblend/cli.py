@@ -7,10 +7,11 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from cacheblend.commands import ask, store
+from cacheblend.commands import ask, plan, store
 
 COMMANDS = {
     "ask": (ask, "ask a question about files, in several modes"),
+    "plan": (plan, "choose the ratio for a device, and the device for a ratio"),
     "store": (store, "look after the chunk caches on disk and elsewhere"),
 }
 

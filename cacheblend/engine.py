@@ -26,6 +26,7 @@ from cacheblend.documents import Chunk
 from cacheblend.events import Compared, Event, TextDelta
 from cacheblend.fusion.extend import KVCache, extend
 from cacheblend.fusion.orders import bring
+from cacheblend.fusion.policies import NoRows
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.inspection import inspect_plan
 from cacheblend.kv import LOSSLESS, StoredChunk
@@ -240,6 +241,51 @@ class Engine:
             is_warm=found.num_missing == 0,
             ratio=blend.asked_ratio(mode),
             loading=replace(facts, predicted=expected),
+        )
+
+    def prefill_prefix(
+        self,
+        plan: PromptPlan,
+        *,
+        loading: LoadConfig = DEFAULT_LOADING,
+        reserve: int = 0,
+        cancel: threading.Event | None = None,
+    ) -> Prefilled:
+        """Full prefill of a plan whose context was stored as a prefix (`caches.precompute_prefix`), as far as it was.
+
+        Equal to full recompute in either order of loading: every stored token has seen everything in front of it.
+        """
+        spans = SpanRecorder(self.model.device)
+        units = self.caches.find_prefix(plan.token_ids[: plan.context_tokens], spans)
+        found = Found(units, 0)
+        if loading.codec != LOSSLESS:
+            found = Found(tuple(_encoded(unit, loading.codec) for unit in units), 0)
+            spans = SpanRecorder(self.model.device)
+        stored = sum(unit.num_tokens for unit in units)
+        behind = PromptPlan.of((), [unit.token_ids for unit in units], plan.token_ids[stored:])
+        with self.store.pinned(unit.key for unit in units):
+            brought = bring(
+                self.model,
+                behind,
+                found.chunks,
+                NoRows(),
+                loading,
+                repair=self.caches.repair(units, spans, cancel, are_prefix=True),
+                capacity=plan.num_tokens + reserve,
+                deviation=DEFAULT_BLEND.deviation,
+                write_back=DEFAULT_BLEND.write_back,
+                spans=spans,
+                cancel=cancel,
+            )
+        computed = plan.context_tokens - stored
+        return Prefilled(
+            cache=brought.fused.cache,
+            logits=brought.fused.logits,
+            spans=spans,
+            kept_per_layer=tuple(computed + kept for kept in brought.fused.kept_per_layer),
+            is_warm=computed == 0,
+            ratio=1.0,
+            loading=replace(_facts(found, loading), nbytes=brought.nbytes, met_at=brought.met_at),
         )
 
     # Questions

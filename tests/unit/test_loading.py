@@ -14,6 +14,7 @@ from cacheblend.events import Compared
 from cacheblend.kv import LOSSLESS
 from cacheblend.kv.codecs import CODECS
 from cacheblend.loading import Device, LoadConfig, LoadOrder, Place, StoreConfig
+from cacheblend.prompt import PromptPlan
 from cacheblend.recording import from_json, to_json
 from cacheblend.retrieval import Hit
 from cacheblend.trace import Comparison, Lane, Mode
@@ -169,3 +170,37 @@ def test_prefilling_by_token_ids_takes_a_loading_too(engine):
         assert made.logits.isfinite().all()
         if order is LoadOrder.LAYERWISE:
             assert torch.equal(made.logits, plain.logits)
+
+
+@pytest.mark.parametrize("order", list(LoadOrder))
+@pytest.mark.parametrize("stored_tokens", [0, 128, 300, 333])
+def test_a_stored_prefix_is_full_recompute(engine, order, stored_tokens):
+    """Whatever part of it is stored, and from whichever end it is loaded."""
+    context, suffix = random_ids(333, 7), random_ids(6, 8)
+    plan = PromptPlan.of((), [context], suffix)
+    units = engine.caches.precompute_prefix(context[:stored_tokens])
+    assert units == -(-stored_tokens // 128)
+    assert engine.caches.precompute_prefix(context[:stored_tokens]) == 0
+    full = engine.prefill_plan(plan, Mode.FULL)
+    made = engine.prefill_prefix(plan, loading=LoadConfig(order=order, device=SLOW, compute_chunk=64))
+    torch.testing.assert_close(made.logits, full.logits, atol=1e-5, rtol=1e-4)
+    for ours, theirs in zip(made.layers, full.layers, strict=True):
+        torch.testing.assert_close(ours.keys, theirs.keys, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(ours.values, theirs.values, atol=1e-5, rtol=1e-4)
+    assert made.is_warm == (stored_tokens == 333)
+
+
+@pytest.mark.parametrize("order", list(LoadOrder))
+def test_a_prefix_that_is_lost_on_the_way_is_computed_again(order, tmp_path):
+    context, suffix = random_ids(400, 7), random_ids(6, 8)
+    plan, store = PromptPlan.of((), [context], suffix), StoreConfig(memory_bytes=10**7, disk=tmp_path / "kv")
+    engine = tiny_engine(store)
+    engine.caches.precompute_prefix(context)
+    for path in (path for path in (tmp_path / "kv").rglob("*") if path.is_file() and path.stat().st_size > 5000):
+        data = bytearray(path.read_bytes())
+        data[-5] ^= 0xFF
+        path.write_bytes(data)
+    again = tiny_engine(store)
+    made = again.prefill_prefix(plan, loading=LoadConfig(order=order))
+    torch.testing.assert_close(made.logits, engine.prefill_plan(plan, Mode.FULL).logits, atol=1e-5, rtol=1e-4)
+    assert again.store.stats[1].losses > 0
