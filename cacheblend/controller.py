@@ -18,7 +18,7 @@ from cacheblend.trace import Lane, Span
 QUALITY_FLOOR = 0.15  # r*: the paper's figure 16
 TOLERANCE = 0.01  # of a time: less than any two runs differ by
 BISECTIONS = 40
-SWEPT_RATIOS = tuple(percent / 100 for percent in range(2, 101, 2))
+SWEPT_RATIOS = tuple(percent / 100 for percent in range(1, 100, 2))
 
 
 class LayerTimes(NamedTuple):
@@ -88,7 +88,7 @@ def predict(
     """Play one run through. ratio: share of the context that is recomputed, 0 is full reuse.
 
     Pipelined, layer i is read while earlier ones are computed, at most `prefetch` layers ahead of the one being
-    computed; otherwise a layer is read when the one before it is done.
+    computed; otherwise a layer is read when the one before it is done. Layers that compute every row are not read.
     """
     if not 0 <= ratio <= 1:
         raise ValueError(f"ratio must be in [0, 1], got {ratio}")
@@ -106,6 +106,7 @@ def _played(
 ) -> Prediction:
     nbytes = profile.kv_bytes * workload.context_tokens / workload.size_ratio
     decode_ms = workload.decode_ms_per_token * workload.context_tokens / profile.num_layers
+    unread = profile.unread_layers(ratio)
     done = start_ms = profile.start_ms(workload, ratio)
     read = 0.0
     layers: list[LayerTimes] = []
@@ -114,8 +115,8 @@ def _played(
             read = done
         elif i >= workload.prefetch:
             read = max(read, layers[i - workload.prefetch].project)
-        decode = _read_until(device, read, nbytes, workload.reads_per_layer)
-        decoded = decode + decode_ms
+        decode = read if i < unread else _read_until(device, read, nbytes, workload.reads_per_layer)
+        decoded = decode if i < unread else decode + decode_ms
         project = max(done, decoded)
         place = project + cost.project
         finish = place + cost.place
@@ -135,18 +136,22 @@ class RatioReason(StrEnum):
 
     HIDDEN = "loading hides that much recomputing and no more"
     FLOOR = "loading hides less than quality needs, so quality decides"
-    ALL = "loading takes so long that recomputing everything is hidden"
+    ALL = "computing everything takes no longer than loading"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioChoice:
-    """The ratio for a device. hidden_ratio: the largest that loading hides (r0); prediction: pipelined, at `ratio`."""
+    """The ratio for a device. hidden_ratio: the largest that loading hides (r0); prediction: pipelined, at `ratio`.
+
+    everything_ms: TTFT at ratio 1, for which nothing is loaded.
+    """
 
     ratio: float
     hidden_ratio: float
     floor: float
     why: RatioReason
     prediction: Prediction
+    everything_ms: float
 
 
 def hidden_ratio(profile: ComputeProfile, device: Device, workload: Workload) -> float:
@@ -155,7 +160,8 @@ def hidden_ratio(profile: ComputeProfile, device: Device, workload: Workload) ->
     Hidden means free: behind the layer that chooses rows, recomputing them delays nothing, so that the last layer
     begins no later than if those layers kept no row of the context. What is computed whatever the ratio is (all rows
     of the first layers, the suffix in each) is not held against it, nor are the pipeline's two ends: the choosing
-    layer, which a bounded prefetch makes the reader wait for, and the last, for which no loading is left.
+    layer, which a bounded prefetch makes the reader wait for, and the last, for which no loading is left. At ratio 1
+    nothing is loaded: that is free if the first token is there before loading could have brought it.
     """
     first_free = profile.check_layer + 1
     suffix_only = profile.layer_costs(workload, CACHED_NOT_KEPT)[first_free:]
@@ -166,7 +172,7 @@ def hidden_ratio(profile: ComputeProfile, device: Device, workload: Workload) ->
         free = _played(profile, device, workload, ratio, [*costs[:first_free], *suffix_only])
         return run.last_layer_ms <= free.last_layer_ms * (1 + 1e-9)
 
-    if is_hidden(1.0):
+    if predict(profile, device, workload, 1.0).ttft_ms <= predict(profile, device, workload, CACHED_NOT_KEPT).ttft_ms:
         return 1.0
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
@@ -178,14 +184,25 @@ def hidden_ratio(profile: ComputeProfile, device: Device, workload: Workload) ->
 def ratio_for_device(
     profile: ComputeProfile, device: Device, workload: Workload, floor: float = QUALITY_FLOOR
 ) -> RatioChoice:
-    """Recompute as much as loading hides, and never less than quality needs: max(r0, r*) (paper, section 5.1)."""
+    """Recompute as much as loading hides, and never less than quality needs: max(r0, r*) (paper, section 5.1).
+
+    And everything, where that takes no longer.
+    """
     if not 0 <= floor <= 1:
         raise ValueError(f"the quality floor must be in [0, 1], got {floor}")
     hidden = hidden_ratio(profile, device, workload)
-    ratio = max(hidden, floor)
-    why = RatioReason.FLOOR if hidden < floor else RatioReason.ALL if hidden == 1 else RatioReason.HIDDEN
-    prediction = predict(profile, device, workload, ratio)
-    return RatioChoice(ratio=ratio, hidden_ratio=hidden, floor=floor, why=why, prediction=prediction)
+    ratio, why = max(hidden, floor), RatioReason.FLOOR if hidden < floor else RatioReason.HIDDEN
+    prediction, everything = (predict(profile, device, workload, r) for r in (ratio, 1.0))
+    if everything.ttft_ms <= prediction.ttft_ms:
+        ratio, why, prediction = 1.0, RatioReason.ALL, everything
+    return RatioChoice(
+        ratio=ratio,
+        hidden_ratio=hidden,
+        floor=floor,
+        why=why,
+        prediction=prediction,
+        everything_ms=everything.ttft_ms,
+    )
 
 
 # The device for a ratio
@@ -269,7 +286,10 @@ class RatioRow:
 def sweep_ratios(
     profile: ComputeProfile, device: Device, workload: Workload, ratios: Sequence[float] = SWEPT_RATIOS
 ) -> tuple[RatioRow, ...]:
-    """TTFT against the ratio (the paper's figure 10a); `device_for_ratio` gives the rows of figure 10b."""
+    """TTFT against the ratio (the paper's figure 10a); `device_for_ratio` gives the rows of figure 10b.
+
+    The ends are left out: at 0 (full reuse) and 1 (full recompute) other layers are computed and read.
+    """
     return tuple(
         RatioRow(
             ratio=ratio,

@@ -123,6 +123,10 @@ class ComputeProfile:
         """Before the first layer: embedding, and the angles of RoPE."""
         return self.start_row * (workload.num_tokens if ratio > 0 else workload.suffix_tokens)
 
+    def unread_layers(self, ratio: float) -> int:
+        """How many of the first layers are not read, because every row of them is computed (fusion/source.py)."""
+        return 0 if ratio == 0 else self.num_layers if ratio == 1 else self.check_layer
+
     def layer_costs(self, workload: Workload, ratio: float) -> list[LayerCost]:
         """Every layer of a blend at that ratio, 0 being full reuse and 1 every row.
 

@@ -24,7 +24,7 @@ PIPELINED_COLOUR, UNPIPELINED_COLOUR = theme.MODE_COLOURS[Mode.BLEND], theme.QUE
 def ratio_figure(rows: Sequence[RatioRow], choice: RatioChoice, device: str) -> go.Figure:
     """TTFT against the ratio, pipelined and not, with the quality floor r*, the knee r0 and the ratio chosen.
 
-    device: the name of what the caches are read from.
+    Computing everything, which reads nothing, is a line of its own. device: the name of what caches are read from.
     """
     if not rows:
         return theme.empty_figure("Predicted time to first token", height=HEIGHT, why="Nothing was predicted yet.")
@@ -43,6 +43,14 @@ def ratio_figure(rows: Sequence[RatioRow], choice: RatioChoice, device: str) -> 
             line={"color": colour, "width": 2.5, "dash": dash},
             hovertemplate="%{x:.0f} %: %{y:.0f} ms predicted<extra>" + name + "</extra>",
         )
+    figure.add_scatter(
+        x=[0, 100],
+        y=[choice.everything_ms] * 2,
+        name="computing everything",
+        mode="lines",
+        line={"color": theme.MODE_COLOURS[Mode.FULL], "width": 1.5, "dash": "dashdot"},
+        hovertemplate="%{y:.0f} ms predicted<extra>computing everything</extra>",
+    )
     figure.add_scatter(
         x=[100 * choice.ratio],
         y=[choice.prediction.ttft_ms],
@@ -112,7 +120,7 @@ def _mark(figure: go.Figure, ratio: float, text: str, *, above: bool) -> None:
 def _ratio_title(choice: RatioChoice, device: str) -> str:
     hidden, floor = theme.percent(choice.hidden_ratio), theme.percent(choice.floor)
     if choice.why is RatioReason.ALL:
-        return f"Loading from {device} hides recomputing everything (predicted)"
+        return f"Computing everything takes no longer than loading from {device} (predicted)"
     if choice.why is RatioReason.FLOOR:
         return f"Loading from {device} hides {hidden}, quality asks for {floor} (predicted)"
     return f"Loading from {device} hides recomputing {hidden} (predicted)"

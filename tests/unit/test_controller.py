@@ -77,11 +77,11 @@ workloads = st.builds(
 bandwidths = st.floats(1e2, 1e6)
 
 
-def in_ticks(costs: list[LayerCost], start: int, load: int, prefetch: int, pipelined: bool) -> int:
+def in_ticks(costs: list[LayerCost], start: int, loads: list[int], prefetch: int, pipelined: bool) -> int:
     """Reader and computer, one millisecond at a time: when the last layer is done."""
     num_layers, now = len(costs), 0
     work = [round(sum(cost)) for cost in costs]
-    read_left, work_left = [load] * num_layers, list(work)
+    read_left, work_left = list(loads), list(work)
     reading = computing = 0
     begun = [False] * num_layers  # layers handed over to the computer
     while True:
@@ -121,7 +121,9 @@ def test_a_prediction_is_what_a_simulation_in_ticks_arrives_at(profile, workload
     device = Device(name="ticks", bandwidth=1000 * nbytes / load if load else math.inf)
     predicted = predict(profile, device, workload, ratio, pipelined=pipelined)
     start = round(profile.start_ms(workload, ratio))
-    simulated = in_ticks(profile.layer_costs(workload, ratio), start, load, workload.prefetch, pipelined)
+    unread = {0: 0, 1: profile.num_layers}.get(ratio, 1)
+    loads = [0 if layer < unread else load for layer in range(profile.num_layers)]
+    simulated = in_ticks(profile.layer_costs(workload, ratio), start, loads, workload.prefetch, pipelined)
     assert predicted.ttft_ms == pytest.approx(simulated + profile.first_token)
 
 
@@ -153,10 +155,10 @@ def test_a_ratio_keeps_its_floor_and_never_falls_on_a_slower_device(profile, wor
 
 
 def last_layer_begins(costs: list[LayerCost], start: float, load: float, prefetch: int) -> float:
-    """The pipeline's recurrence with times of any length: layer i waits for its KV, and for layer i-1."""
+    """The pipeline's recurrence for a blend: a layer waits for the one before, and all but layer 0 for their KV."""
     begun, read, done = [], 0.0, start
     for i, cost in enumerate(costs):
-        read = max(read, begun[i - prefetch] if i >= prefetch else 0.0) + load
+        read = max(read, begun[i - prefetch] if i >= prefetch else 0.0) + (load if i > 0 else 0.0)
         begun.append(max(done, read))
         done = begun[-1] + sum(cost)
     return begun[-1]
@@ -176,7 +178,10 @@ def test_the_hidden_ratio_delays_nothing_behind_the_check_layer_and_a_larger_one
         return there / free - 1 if free else 0.0
 
     hidden = hidden_ratio(profile, device, workload)
-    if hidden > 0:
+    if hidden == 1:
+        everything, nothing = (predict(profile, device, workload, ratio).ttft_ms for ratio in (1, 1e-9))
+        assert everything <= nothing
+    elif hidden > 0:
         assert delay(hidden) <= 1e-6
     if hidden < 0.98:
         assert delay(hidden + 0.01) > 0
@@ -242,6 +247,7 @@ def test_the_papers_knee():
     """Figure 10a: 26.8 % on an SSD of 1 GB/s, TTFT the longer of 1.2 s and 4.466 s × ratio."""
     choice = ratio_for_device(PAPER_PROFILE, SSD, PAPER_WORKLOAD)
     assert (round(choice.ratio, 3), choice.why) == (0.269, RatioReason.HIDDEN)
+    assert choice.everything_ms == pytest.approx(4466)
     for row in sweep_ratios(PAPER_PROFILE, SSD, PAPER_WORKLOAD):
         load, compute = 1200, 4466 * row.ratio
         assert row.unpipelined_ms == pytest.approx(load + compute)
@@ -263,7 +269,14 @@ def test_a_fast_device_leaves_the_floor_and_a_very_slow_one_everything():
     assert ratio_for_device(CPU, PRESETS[0], LENGTHS).why is RatioReason.FLOOR
     slow = ratio_for_device(CPU, Device(name="slow", bandwidth=1e6), LENGTHS)
     assert (slow.ratio, slow.why) == (1.0, RatioReason.ALL)
-    assert slow.prediction.ttft_ms < predict(CPU, Device(name="slow", bandwidth=1e6), LENGTHS, 0).ttft_ms * 1.05
+    assert slow.prediction.load_ms == 0 and slow.prediction.ttft_ms == slow.everything_ms
+
+
+def test_everything_is_computed_where_that_is_no_slower_than_the_floor():
+    """Rows picked here and there cost more in attention than the whole prompt does."""
+    choice = ratio_for_device(CPU, PRESETS[0], LENGTHS, floor=0.95)
+    assert predict(CPU, PRESETS[0], LENGTHS, 0.95).ttft_ms > choice.everything_ms
+    assert (choice.ratio, choice.why) == (1.0, RatioReason.ALL) and choice.hidden_ratio < 0.01
 
 
 def test_where_no_device_is_hidden_the_fastest_is_taken_and_ties_go_to_the_cheaper():
@@ -285,7 +298,8 @@ def test_spans_tell_the_run_and_what_is_emulated():
     predicted = predict(CPU, SSD, workload, 0.15)
     spans = predicted.spans
     by_lane = {lane: [s for s in spans if s.lane is lane] for lane in Lane}
-    assert len(by_lane[Lane.LOAD]) == len(by_lane[Lane.PLACE]) == len(by_lane[Lane.DECOMPRESS]) == 30
+    assert len(by_lane[Lane.PLACE]) == 30
+    assert len(by_lane[Lane.LOAD]) == len(by_lane[Lane.DECOMPRESS]) == 29, "layer 0 is computed whole"
     assert sum(s.duration_ms for s in by_lane[Lane.LOAD] + by_lane[Lane.DECOMPRESS]) == pytest.approx(predicted.load_ms)
     assert max(s.end_ms for s in spans) == by_lane[Lane.FIRST_TOKEN][0].end_ms == predicted.ttft_ms
     assert all(s.emulated for s in by_lane[Lane.LOAD]) and not any(s.emulated for s in by_lane[Lane.COMPUTE])
@@ -296,10 +310,10 @@ def test_a_bandwidth_that_changes_over_time_is_followed():
     workload = Workload(context_tokens=1000, suffix_tokens=1)
     nothing_to_compute = ComputeProfile(label="", num_layers=2, kv_bytes=1000)  # 1 MB a layer
     device = Device(name="d", bandwidth=1e6, over_time=((0.0, 2e6), (0.25, 0.5e6), (1.25, 4e6)))
-    layers = predict(nothing_to_compute, device, workload, 0.5).layers
+    layers = predict(nothing_to_compute, device, workload, 0).layers
     assert [times.decoded for times in layers] == pytest.approx([1250, 1500])
     endless = replace(device, over_time=((0.0, math.inf),))
-    assert predict(nothing_to_compute, endless, workload, 0.5).ttft_ms == 0
+    assert predict(nothing_to_compute, endless, workload, 0).ttft_ms == 0
 
 
 @pytest.mark.parametrize(

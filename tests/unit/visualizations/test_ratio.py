@@ -34,9 +34,10 @@ def _texts(figure: go.Figure) -> list[str]:
 def test_the_papers_figure_10a_is_drawn():
     choice = ratio_for_device(PAPER_PROFILE, SSD, PAPER_WORKLOAD)
     figure = ratio_figure(ROWS, choice, SSD.name)
-    unpipelined, pipelined, chosen = figure.data
+    unpipelined, pipelined, everything, chosen = figure.data
     assert list(pipelined.y) == [row.pipelined_ms for row in ROWS]
     assert list(unpipelined.y) == [row.unpipelined_ms for row in ROWS]
+    assert set(everything.y) == {choice.everything_ms}
     assert (chosen.x[0], chosen.y[0]) == (100 * choice.ratio, choice.prediction.ttft_ms)
     assert _texts(figure) == ["r* 15 %", "r0 27 %"]
     assert _title(figure) == "Loading from SSD 1 GB/s hides recomputing 27 % (predicted)"
@@ -46,7 +47,7 @@ def test_the_papers_figure_10a_is_drawn():
     ("bandwidth", "why", "says"),
     [
         (1e12, RatioReason.FLOOR, "hides 0 %, quality asks for 15 %"),
-        (1e7, RatioReason.ALL, "hides recomputing everything"),
+        (1e7, RatioReason.ALL, "everything takes no longer than loading from d"),
     ],
 )
 def test_the_title_says_what_decided(bandwidth, why, says):
