@@ -127,7 +127,7 @@ def opened(
     loading: LoadConfig,
     *,
     spans: SpanRecorder,
-    repair: Repair,
+    repair: Repair | None,
     first_layer: int = 0,
     cancel: threading.Event | None = None,
 ) -> Iterator[LayerSource]:

@@ -4,6 +4,7 @@ from cacheblend.store.base import Entry, Tier, TierFullError
 from cacheblend.store.disk import DiskTier, Finding, Health
 from cacheblend.store.memory import MemoryTier
 from cacheblend.store.opening import open_store
+from cacheblend.store.remote import RemoteTier
 from cacheblend.store.tiered import Happening, Store, StoreEvent, StoreFullError, TierStats
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Happening",
     "Health",
     "MemoryTier",
+    "RemoteTier",
     "Store",
     "StoreEvent",
     "StoreFullError",

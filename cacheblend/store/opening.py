@@ -9,6 +9,7 @@ from cacheblend.loading import StoreConfig
 from cacheblend.store.base import Tier
 from cacheblend.store.disk import DiskTier
 from cacheblend.store.memory import MemoryTier
+from cacheblend.store.remote import RemoteTier
 from cacheblend.store.tiered import Store
 
 
@@ -20,4 +21,6 @@ def open_store(config: StoreConfig, device: torch.device | str = "cpu") -> Store
     tiers.append(MemoryTier(config.memory_bytes))
     if config.disk is not None:
         tiers.append(DiskTier(config.disk, config.disk_bytes, codec(config.codec)))
+    if config.remote is not None:
+        tiers.append(RemoteTier(config.remote, codec(config.codec)))
     return Store(tiers)

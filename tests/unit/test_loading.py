@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -19,6 +21,7 @@ from cacheblend.recording import from_json, to_json
 from cacheblend.retrieval import Hit
 from cacheblend.trace import Comparison, Lane, Mode
 from tests.tiny import random_ids, tiny, tiny_tokenizer
+from tests.unit.store.test_remote import Valkey
 
 QUESTION = "who lit it ?"
 SLOW = Device(name="slow", bandwidth=2e6, latency_ms=0.1)
@@ -204,3 +207,21 @@ def test_a_prefix_that_is_lost_on_the_way_is_computed_again(order, tmp_path):
     made = again.prefill_prefix(plan, loading=LoadConfig(order=order))
     torch.testing.assert_close(made.logits, engine.prefill_plan(plan, Mode.FULL).logits, atol=1e-5, rtol=1e-4)
     assert again.store.stats[1].losses > 0
+
+
+def test_a_server_killed_in_the_middle_of_a_run_costs_time_and_nothing_else(hits, tmp_path):
+    valkey = Valkey()
+    try:
+        store = StoreConfig(memory_bytes=10**7, remote=valkey.url)
+        first = tiny_engine(store)
+        first.precompute([h.chunk for h in hits])
+        expected = compare(first, hits, modes=[Mode.BLEND]).trace(Mode.BLEND)
+        again = tiny_engine(store)
+        threading.Timer(0.15, valkey.kill).start()
+        slow = LoadConfig(device=Device(name="slow", bandwidth=1e5))
+        trace = compare(again, hits, modes=[Mode.BLEND], loading=slow).trace(Mode.BLEND)
+        assert trace.loading.places == (Place.REMOTE,) and trace.answer_ids == expected.answer_ids
+        assert any(s.lane is Lane.PRECOMPUTE for s in trace.spans), "it was killed before all was read"
+        assert compare(tiny_engine(store), hits, modes=[Mode.BLEND]).trace(Mode.BLEND).answer_ids == trace.answer_ids
+    finally:
+        valkey.end()
