@@ -26,6 +26,7 @@ from cacheblend.documents import Chunk
 from cacheblend.events import Compared, Event, TextDelta
 from cacheblend.fusion.extend import KVCache, extend
 from cacheblend.fusion.orders import bring
+from cacheblend.fusion.pipeline import reads_ahead
 from cacheblend.fusion.policies import NoRows
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.inspection import inspect_plan
@@ -231,7 +232,7 @@ class Engine:
         if loading.order is LoadOrder.LAYERWISE:
             if workload:
                 ratio = blend.asked_ratio(mode)
-                expected = self.machine.predict(device, workload, ratio, pipelined=loading.pipelined)
+                expected = self.machine.predict(device, workload, ratio, pipelined=facts.is_pipelined)
             self.machine.note(facts, spans.spans(), plan.context_tokens)
         return Prefilled(
             cache=brought.fused.cache,
@@ -412,6 +413,6 @@ def _facts(found: Found, loading: LoadConfig) -> Loading:
         device=loading.device.name if loading.device else "",
         codec=", ".join(codecs) or LOSSLESS,
         order=loading.order,
-        is_pipelined=loading.pipelined,
+        is_pipelined=reads_ahead(found.chunks, loading),
         nbytes=sum(chunk.nbytes for chunk in found.chunks),
     )

@@ -20,7 +20,7 @@ from cacheblend import cancel as cancelling
 from cacheblend.fusion.source import ChunkSource, LayerSource, Repair
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import ChunkKV, ChunkLostError, LayerKV, StoredChunk
-from cacheblend.loading import LoadConfig, Place
+from cacheblend.loading import LoadConfig
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.store.throttle import Link
 
@@ -119,6 +119,15 @@ class PrefetchedSource:
         return event
 
 
+def reads_ahead(chunks: Sequence[StoredChunk], loading: LoadConfig) -> bool:
+    """Whether a thread reads ahead, if these chunks are asked for like this.
+
+    Plain tensors in memory are copied when they are needed: a second thread would only take the computation's time.
+    """
+    is_slow = loading.device is not None or any(not isinstance(chunk, ChunkKV) for chunk in chunks)
+    return loading.pipelined and is_slow
+
+
 @contextmanager
 def opened(
     model: LayerwiseModel,
@@ -134,11 +143,8 @@ def opened(
     """A source of these chunks as `loading` asks for it: behind an emulated device or not, read ahead or not.
 
     first_layer: layers in front of it are not read.
-
-    Plain tensors in memory are copied when they are needed: a second thread would only take the computation's time.
     """
-    is_fast = all(chunk.place in (Place.MEMORY, Place.DEVICE) and isinstance(chunk, ChunkKV) for chunk in chunks)
-    is_pipelined = loading.pipelined and not (is_fast and loading.device is None)
+    is_pipelined = reads_ahead(chunks, loading)
     stop = threading.Event() if is_pipelined else cancel
     if loading.device is not None:
         link = Link(loading.device)
