@@ -19,10 +19,11 @@ from typing import Any
 
 from benchmarks.ttft import environment, random_plan
 from cacheblend.config import BlendConfig
-from cacheblend.controller import QUALITY_FLOOR, predict, ratio_for_device
+from cacheblend.controller import QUALITY_FLOOR, ratio_for_device
 from cacheblend.cost import Workload
 from cacheblend.engine import Engine
 from cacheblend.loading import PRESETS, Device, LoadConfig
+from cacheblend.prediction import predict
 from cacheblend.prompt import PromptPlan
 from cacheblend.trace import Lane, Mode
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cacheblend.controller import QUALITY_FLOOR, predict, ratio_for_device
+from cacheblend.controller import QUALITY_FLOOR, ratio_for_device
 from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.kv import LOSSLESS
 from cacheblend.loading import Device, Place
+from cacheblend.prediction import predict
 from cacheblend.trace import Lane, Loading, Span
 
 

@@ -62,6 +62,7 @@ def ratio_figure(rows: Sequence[RatioRow], choice: RatioChoice, device: str) -> 
     _mark(figure, choice.floor, f"r* {theme.percent(choice.floor)}", above=True)
     if choice.hidden_ratio > 0:
         _mark(figure, choice.hidden_ratio, f"r0 {theme.percent(choice.hidden_ratio)}", above=False)
+    figure.update_layout(legend={"y": -0.32})
     figure.update_xaxes(range=[0, 102], dtick=20)
     figure.update_yaxes(rangemode="tozero")
     return figure

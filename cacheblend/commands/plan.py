@@ -18,12 +18,12 @@ from cacheblend.controller import (
     DeviceRow,
     RatioChoice,
     device_for_ratio,
-    predict,
     ratio_for_device,
 )
 from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.engine import Engine
 from cacheblend.loading import PRESETS, Device
+from cacheblend.prediction import predict
 from cacheblend.trace import Environment, Selector
 
 RATIO_HEADERS = ("device", "loading", "hides", "ratio", "TTFT", "why")

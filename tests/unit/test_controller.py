@@ -19,12 +19,12 @@ from cacheblend.controller import (
     RatioReason,
     device_for_ratio,
     hidden_ratio,
-    predict,
     ratio_for_device,
     sweep_ratios,
 )
 from cacheblend.cost import ComputeProfile, LayerCost, Workload
 from cacheblend.loading import PRESETS, Device
+from cacheblend.prediction import predict
 from cacheblend.trace import Lane, Selector
 
 SSD = Device(name="SSD 1 GB/s", bandwidth=1e9)
