@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from cacheblend.kv.chunk import LayerKV
 from cacheblend.kv.codecs.base import Codec
+from cacheblend.kv.codecs.cachegen import CacheGen
+from cacheblend.kv.codecs.entropy import Coder
+from cacheblend.kv.codecs.int8 import Int8
 from cacheblend.kv.codecs.lossless import Lossless
 
-CODECS: dict[str, Codec] = {codec.name: codec for codec in (Lossless(),)}
+LEVELS = (  # of CacheGen, finest first
+    CacheGen(name="cachegen-1", bins=(0.1, 0.1, 0.1)),
+    CacheGen(name="cachegen-2", bins=(0.2, 0.2, 0.2)),
+    CacheGen(name="cachegen-3", bins=(0.4, 0.4, 0.4)),
+    CacheGen(name="cachegen-4", bins=(0.7, 0.7, 0.7), coder=Coder.ANS),  # for space rather than speed
+)
+CODECS: dict[str, Codec] = {codec.name: codec for codec in (Lossless(), Int8(), *LEVELS)}
 
-__all__ = ["CODECS", "Codec", "codec", "decode"]
+__all__ = ["CODECS", "LEVELS", "Codec", "codec", "decode"]
 
 
 def codec(name: str) -> Codec:
