@@ -1,4 +1,4 @@
-"""Measuring what the controller predicts from: a model's compute profile, and how fast a place is read.
+"""Measuring what the controller predicts from: a model's compute profile.
 
 A profile comes from the fusor itself, run on a few layers at some lengths and ratios, and is kept in the user's cache
 directory. Knows nothing of requests, stores or prices.
@@ -16,24 +16,21 @@ import statistics
 import tempfile
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from cacheblend import cancel as cancelling
 from cacheblend.cost import ComputeProfile
+from cacheblend.fit import nonnegative_fit
 from cacheblend.folders import cache_directory
 from cacheblend.fusion.attention import MAX_BLOCKS, MIN_BLOCK_QUERIES
 from cacheblend.fusion.fusor import fuse
 from cacheblend.fusion.policies import HKVD
 from cacheblend.fusion.spans import SpanRecorder
-from cacheblend.kv import LayerKV, StoredChunk
-from cacheblend.loading import Device
+from cacheblend.kv import LayerKV
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.prompt import PromptPlan
 from cacheblend.schedule import CHECK_LAYER
@@ -235,64 +232,6 @@ def _finish_features(profile: ComputeProfile, step: _Step) -> tuple[float, float
         return 1.0, step.kept, step.num_tokens**2 / 2, 0.0
     spread = step.kept - step.suffix_tokens
     return 1.0, step.kept, 0.0, profile.visited_cells(spread, step.suffix_tokens, step.num_tokens)
-
-
-def nonnegative_fit(features: Sequence[Sequence[float]], targets: Sequence[float]) -> list[float]:
-    """Least squares of relative errors with coefficients of at least 0. features: (samples, few); targets: (samples,).
-
-    Exact: the best of all subsets of features whose own fit has no negative coefficient. Targets of 0 are left out.
-    """
-    wanted = np.asarray(targets, dtype=np.float64)
-    rows = np.asarray(features, dtype=np.float64)[wanted > 0] / wanted[wanted > 0, None]
-    ones, num_features = np.ones(len(rows)), rows.shape[1]
-    best, least = np.zeros(num_features), float(len(rows))
-    for size in range(1, num_features + 1):
-        for subset in combinations(range(num_features), size):
-            columns = rows[:, subset]
-            scale = np.abs(columns).max(axis=0, initial=1e-300)
-            found = np.linalg.lstsq(columns / scale, ones, rcond=None)[0] / scale
-            error = float(((columns @ found - ones) ** 2).sum())
-            if (found >= 0).all() and error < least * (1 - 1e-9):
-                best, least = np.zeros(num_features), error
-                best[list(subset)] = found
-    return best.tolist()
-
-
-# Places
-
-
-def measure_device(reads: Iterable[Callable[[], int]], name: str, price: float = 0.0) -> Device:
-    """Time reads, each once, and fit latency + bytes / bandwidth to the median of every size. Nothing is emulated.
-
-    reads: each reads once and returns how many bytes. With reads of one size only, all of their time counts as
-    bandwidth. ValueError if nothing was read.
-    """
-    times: dict[int, list[float]] = defaultdict(list)
-    for read in reads:
-        began = time.perf_counter()
-        nbytes = read()
-        times[nbytes].append(1000 * (time.perf_counter() - began))
-    sizes = sorted(nbytes for nbytes in times if nbytes > 0)
-    if not sizes:
-        raise ValueError(f"nothing was read from {name}, so its speed is not known")
-    latency, per_byte = nonnegative_fit(
-        [(float(len(sizes) > 1), nbytes) for nbytes in sizes], [statistics.median(times[nbytes]) for nbytes in sizes]
-    )
-    bandwidth = 1000 / per_byte if per_byte > 0 else float("inf")
-    return Device(name=name, bandwidth=bandwidth, latency_ms=latency, price=price, is_emulated=False)
-
-
-def chunk_reads(chunks: Sequence[StoredChunk]) -> Iterator[Callable[[], int]]:
-    """Reads for `measure_device`: every layer of every chunk, as it is stored, not decoded."""
-    for chunk in chunks:
-        out = chunk.empty_layer()
-        for layer in range(chunk.num_layers):
-            yield lambda chunk=chunk, layer=layer, out=out: _fetched_bytes(chunk, layer, out)  # type: ignore[misc]
-
-
-def _fetched_bytes(chunk: StoredChunk, layer: int, out: LayerKV) -> int:
-    payload = chunk.fetch(layer, out)
-    return out.nbytes if payload is None else len(payload)
 
 
 # Keeping profiles

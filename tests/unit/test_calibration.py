@@ -13,20 +13,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cacheblend import calibration
+from cacheblend import calibration, places
 from cacheblend.calibration import (
     calibrate,
-    chunk_reads,
     load_profile,
-    measure_device,
-    nonnegative_fit,
     profile_for,
     profile_key,
     save_profile,
 )
 from cacheblend.cancel import Cancelled
 from cacheblend.cost import ComputeProfile, Workload
+from cacheblend.fit import nonnegative_fit
 from cacheblend.models.layerwise import LayerwiseModel
+from cacheblend.places import chunk_reads, measure_device
 from tests.conftest import make_case
 from tests.tiny import tiny
 
@@ -176,7 +175,7 @@ class Disk:
 
     def __init__(self, monkeypatch, latency_ms: float, bandwidth: float) -> None:
         self.now, self.latency_ms, self.bandwidth = 0.0, latency_ms, bandwidth
-        monkeypatch.setattr(calibration.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(places.time, "perf_counter", lambda: self.now)
 
     def reads(self, *sizes: int):
         def one(nbytes: int) -> int:
