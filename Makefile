@@ -29,6 +29,11 @@ bench: $(VENV)/.installed
 	mkdir -p build
 	$(PY) -m benchmarks.ttft --lengths 512 1024 2048 4096 8000 --json build/ttft.json --figure build/lengths.html
 	$(PY) -m benchmarks.memory --json build/memory.json
+	$(PY) -m benchmarks.store --json build/store.json
+	$(PY) -m benchmarks.loading --json build/loading.json
+	$(PY) -m benchmarks.controller --json build/controller.json
+	$(PY) -m benchmarks.cake --json build/cake.json
+	$(PY) -m benchmarks.codecs --json build/codecs.json
 
 samples: $(VENV)/.installed
 	$(PY) -m benchmarks.samples --json assets/samples/measured.json

@@ -38,7 +38,16 @@ def test_imports_point_one_way(package):
 
 
 @pytest.mark.parametrize(
-    "module", ["cacheblend.trace", "cacheblend.recording", "cacheblend.analysis", "visualizations"]
+    "module",
+    [
+        "cacheblend.trace",
+        "cacheblend.recording",
+        "cacheblend.analysis",
+        "cacheblend.loading",
+        "cacheblend.controller",
+        "cacheblend.meeting",
+        "visualizations",
+    ],
 )
 def test_facts_and_figures_need_no_torch(module):
     code = f"import sys, {module}; print(sorted({{'torch', 'transformers', 'faiss', 'gradio'}} & set(sys.modules)))"
