@@ -16,7 +16,7 @@ from ui.loading import load_engine, load_recorded
 from ui.serving import serve
 from ui.studio import Studio
 
-GIB = 2**30
+GB = 10**9  # as the page counts
 
 
 def arguments() -> argparse.Namespace:
@@ -37,20 +37,20 @@ def arguments() -> argparse.Namespace:
         help="between all visitors: whoever has the same text then answers sooner, and can tell that somebody had it",
     )
     store.add_argument("--kv-cache", type=Path, metavar="DIR", help="kept in this folder (the user's cache folder)")
-    store.add_argument("--kv-cache-size", type=gigabytes, default=16 * GIB, metavar="GB", help="on disk, at most (16)")
+    store.add_argument("--kv-cache-size", type=gigabytes, default=16 * GB, metavar="GB", help="on disk, at most (16)")
     store.add_argument("--no-disk", action="store_true", help="keep nothing on disk")
-    store.add_argument("--memory", type=gigabytes, default=4 * GIB, metavar="GB", help="in memory, at most (4)")
+    store.add_argument("--memory", type=gigabytes, default=4 * GB, metavar="GB", help="in memory, at most (4)")
     store.add_argument("--remote", metavar="URL", help="a Redis or Valkey behind the disk: redis://host:port/0")
     store.add_argument("--codec", default="lossless", help="what they are encoded with on disk and remotely")
     return parser.parse_args()
 
 
 def gigabytes(text: str) -> int:
-    """Bytes from a number of GB (2³⁰)."""
+    """Bytes from a number of GB."""
     number = float(text)
-    if not math.isfinite(number) or round(number * GIB) < 1:
+    if not math.isfinite(number) or round(number * GB) < 1:
         raise argparse.ArgumentTypeError(f"{text} is no size: give a number of GB above 0")
-    return round(number * GIB)
+    return round(number * GB)
 
 
 def store_config(args: argparse.Namespace) -> StoreConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from cacheblend.config import BlendConfig
     from cacheblend.engine import Engine
 
+LOSSLESS = "lossless"  # the codec that is always there
 FIRST_RUN = Path(__file__).parent.parent / "assets" / "recorded" / "first.json"
 
 
@@ -30,6 +32,16 @@ def blend_config(**fields: Any) -> BlendConfig:
     """Return blend's settings; ValueError for values that make no sense."""
     made: type[BlendConfig] = import_module("cacheblend.config").BlendConfig
     return made(**fields)
+
+
+def with_ratio(blend: BlendConfig, ratio: float | str) -> BlendConfig:
+    """The same settings with another ratio: a share, or “auto” for the controller's choice."""
+    return replace(blend, ratio=ratio)
+
+
+def codec_names() -> list[str]:
+    """What caches can be encoded with; needs torch, so ask once a model is loaded."""
+    return list(import_module("cacheblend.kv.codecs").CODECS)
 
 
 def load_recorded(path: Path = FIRST_RUN) -> Comparison | None:

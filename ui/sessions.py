@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cacheblend.collection import Collection
+from cacheblend.controller import RatioChoice
+from cacheblend.loading import LoadConfig
 from cacheblend.retrieval import Hit
-from cacheblend.trace import Comparison
+from cacheblend.trace import Comparison, Trace
 from ui.ownership import Owned
 
 if TYPE_CHECKING:
@@ -34,14 +36,30 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """A prompt run again. loading: how its caches were to come in; choice: what the controller would choose for that.
+
+    choice is None where the controller does not know the device or the codec.
+    """
+
+    trace: Trace
+    loading: LoadConfig
+    choice: RatioChoice | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A comparison on screen; hits and blend are None for a recorded one, whose model is not here."""
+    """A comparison on screen; hits and blend are None for a recorded one, whose model is not here.
+
+    reloaded: the same prompt once more, its caches brought in another way; the last time alone is kept.
+    """
 
     id: str
     comparison: Comparison
     hits: Sequence[Hit] | None = None
     blend: BlendConfig | None = None
     max_new_tokens: int = 0
+    reloaded: Reloaded | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from cacheblend import cancel as cancelling
 from cacheblend.caches import Precomputed
 from cacheblend.collection import Collection
 from cacheblend.config import BlendConfig
-from cacheblend.controller import predict
 from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.documents import Chunk
 from cacheblend.events import Compared, Event, Finished, FirstToken, Started, TextDelta
 from cacheblend.kv import ChunkKey, ChunkKV, LayerKV
 from cacheblend.loading import LoadConfig, LoadOrder, Place, StoreConfig
+from cacheblend.machine import Machine
 from cacheblend.prompt import PromptTooLongError
 from cacheblend.retrieval import Hit
 from cacheblend.store import StoreFullError, open_store
@@ -78,7 +78,7 @@ class FakeEngine:
         self.kv_bytes_per_token = 1000
         self.store = open_store(store or StoreConfig(memory_bytes=10_000_000))
         self.caches = FakeCaches("")
-        self.profile: ComputeProfile | None = None
+        self.machine = Machine()
         self.pause_s = pause_s
         self.counts = SimpleNamespace(asked=0, running=0, most_running=0, calibrated=0)
 
@@ -110,7 +110,7 @@ class FakeEngine:
                 progress(done, 4)
             self._step(cancel)
         self.counts.calibrated += 1
-        self.profile = PROFILE
+        self.machine.profile = PROFILE
         return PROFILE
 
     def precompute(
@@ -187,7 +187,10 @@ class FakeEngine:
             for i in range(len(words)):
                 self._step(cancel)
                 yield TextDelta(mode, " ".join(words[: i + 1]))
-            traces.append(replace(fake_trace(mode), is_warm=is_warm, loading=self._loading(mode, hits, loading)))
+            facts = self._loading(mode, hits, loading)
+            traces.append(replace(fake_trace(mode), is_warm=is_warm, loading=facts))
+            if facts and facts.predicted:
+                traces[-1] = replace(traces[-1], spans=(*later(facts.predicted), *traces[-1].spans[-1:]))
             yield Finished(mode, traces[-1])
         self.store.settle()
         yield Compared(fake_comparison(question, hits, traces))
@@ -204,10 +207,10 @@ class FakeEngine:
         if mode is Mode.FULL:
             return None
         tokens = sum(len(h.chunk.token_ids) for h in hits)
-        predicted: tuple[Span, ...] = ()
-        if self.profile is not None and loading.device is not None:
-            workload = Workload(context_tokens=tokens, suffix_tokens=10)
-            predicted = predict(self.profile, loading.device, workload, 0.15, pipelined=loading.pipelined).spans
+        workload = Workload(context_tokens=tokens, suffix_tokens=10)
+        predicted = self.machine.predict(loading.device, workload, 0.15, pipelined=loading.pipelined)
+        if loading.order is LoadOrder.CAKE:
+            predicted = ()
         return Loading(
             places=(Place.MEMORY,),
             device=loading.device.name if loading.device else "",
@@ -237,6 +240,14 @@ class FakeCaches:
     def made(self, token_ids: tuple[int, ...]) -> ChunkKV:
         keys, values = (torch.zeros(len(token_ids), 1, 125) for _ in range(2))
         return ChunkKV(self.key(token_ids), token_ids, (LayerKV(keys, values),))
+
+
+def later(predicted: Sequence[Span]) -> list[Span]:
+    """What a run that takes a tenth longer than was predicted would measure."""
+    return [
+        replace(s, name=s.name.removeprefix("predicted "), start_ms=1.1 * s.start_ms, end_ms=1.1 * s.end_ms)
+        for s in predicted
+    ]
 
 
 def fake_trace(mode: Mode) -> Trace:

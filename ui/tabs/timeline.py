@@ -15,12 +15,14 @@ from ui.frame import Page
 from ui.guard import guarded
 from ui.inspecting import GONE
 from ui.jobs import model_job
+from ui.panes import reload, what_if
 from visualizations.timeline import timeline_figure
 from visualizations.ttft import ttft_figure
 
 INTRO = (
-    '<p class="lead">Every stretch of time of every mode, as measured: nothing here is modelled. Drag across a lane to '
-    "zoom in, double-click to come back. The trace opens in Perfetto and chrome://tracing, on your own machine.</p>"
+    '<p class="lead">Every stretch of time of every mode, as measured; only what is outlined in dashes was predicted '
+    "before the run. Drag across a lane to zoom in, double-click to come back. The trace opens in Perfetto and "
+    "chrome://tracing, on your own machine.</p>"
 )
 ALL = "all"
 
@@ -43,6 +45,8 @@ def build(page: Page) -> None:
             trace = gr.DownloadButton("Download trace (Perfetto, JSON)", size="sm", elem_id="download-trace")
             prepare = gr.Button("Prepare the whole run (JSON)", size="sm", elem_id="prepare-run")
             whole = gr.DownloadButton("Download run (JSON)", size="sm", visible=False, elem_id="download-run")
+        reload.build(page, tab)
+        what_if.build(page)
 
     def on_open(run_id: str, chosen: str, scale: list[str]) -> tuple[Any, ...]:
         run = page.studio.run(run_id)

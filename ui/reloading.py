@@ -1,0 +1,146 @@
+"""The question on screen once more, with its caches brought in another way. Knows nothing of Gradio or figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cacheblend.controller import RatioChoice, ratio_for_device
+from cacheblend.cost import Workload
+from cacheblend.events import Compared, FirstToken, Started
+from cacheblend.loading import LoadConfig, LoadOrder
+from cacheblend.trace import Comparison, Mode, SegmentKind, Trace
+from ui import asking, devices, notices
+from ui.background import stream
+from ui.inspecting import GONE
+from ui.loading import LOSSLESS, with_ratio
+from ui.sessions import Reloaded, Run
+from ui.studio import RECORDED, Studio
+from ui.turns import undisturbed
+
+if TYPE_CHECKING:
+    import threading
+
+    from cacheblend.engine import Engine
+
+NO_DOCUMENTS = (
+    "This run was recorded earlier, and its documents are not here: ask a question of your own under Compare, then run "
+    "it again here on other devices."
+)
+MEASURING = "Measuring what computing costs on this machine, once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """How the caches are to come in. ratio: None keeps the run's own, “auto” lets the controller choose."""
+
+    loading: LoadConfig
+    ratio: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far it is; the result comes last."""
+
+    status: str
+    reloaded: Reloaded | None = None
+
+
+def parse(
+    device: str,
+    bandwidth: float,
+    unit: str,
+    latency_ms: float,
+    is_pipelined: bool,
+    codec: str,
+    order: str,
+    ratio: str,
+) -> Wish:
+    """Read the form's raw values; whatever they are, the result is a Wish or a ValueError for the visitor."""
+    loading = LoadConfig(
+        pipelined=bool(is_pipelined),
+        device=devices.chosen(device, bandwidth, unit, latency_ms),
+        codec=str(codec),
+        order=LoadOrder(order),
+    )
+    return Wish(loading=loading, ratio="auto" if ratio == "auto" else None)
+
+
+def why_not(run: Run | None) -> str | None:
+    """Why a run cannot be made again, as a sentence; None if it can."""
+    if run is None:
+        return GONE
+    return NO_DOCUMENTS if run.id == RECORDED or run.hits is None else None
+
+
+def reload(studio: Studio, session_id: str | None, run_id: str, wish: Wish) -> Iterator[Step]:
+    """Run blend on the same chunks with these settings, and keep the result with the visitor's run."""
+    session = studio.sessions.find(session_id)
+    run = studio.recorded if run_id == RECORDED else session.runs.get(run_id) if session else None
+    refusal = why_not(run)
+    if refusal or session is None or run is None or run.hits is None or run.blend is None:
+        raise ValueError(refusal or GONE)
+    hits, blend = run.hits, run.blend if wish.ratio is None else with_ratio(run.blend, wish.ratio)
+    with session.job() as cancel:
+        engine = studio.engine_of(session, print)
+        yield from measured(studio, cancel)
+        yield Step(notices.progress("Getting the caches ready"))
+        events = engine.compare(
+            run.comparison.question,
+            hits,
+            modes=(Mode.BLEND,),
+            blend=blend,
+            loading=wish.loading,
+            max_new_tokens=run.max_new_tokens,
+            cancel=cancel,
+        )
+        for event in undisturbed(events, studio.turn):
+            match event:
+                case Started():
+                    yield Step(notices.progress("Loading and computing up to the first token"))
+                    time.sleep(asking.SETTLE_S)
+                case FirstToken():
+                    yield Step(notices.progress("Answering"))
+                case Compared():
+                    (trace,) = event.comparison.traces
+                    made = Reloaded(
+                        trace=trace, loading=wish.loading, choice=choice(engine, event.comparison, trace, wish.loading)
+                    )
+                    session.keep(replace(session.runs.get(run.id, run), reloaded=made))
+                    yield Step(notices.IDLE, made)
+
+
+def measured(studio: Studio, cancel: threading.Event) -> Generator[Step, None, None]:
+    """Measure the machine if that was never done."""
+    engine = studio.engine(print)
+    if engine.machine.profile is not None:
+        return
+
+    def job(tell: object) -> None:
+        with studio.turn:
+            engine.calibrate(progress=tell, cancel=cancel)
+
+    yield Step(notices.progress(MEASURING))
+    yield from stream(job, lambda done, total: Step(notices.progress(MEASURING, done, total)))
+
+
+def choice(engine: Engine, comparison: Comparison, trace: Trace, loading: LoadConfig) -> RatioChoice | None:
+    """What the controller would choose for this prompt on this device; None where it does not know one of them."""
+    machine, facts = engine.machine, trace.loading
+    if facts is None or machine.profile is None or comparison.context_tokens < 1:
+        return None
+    device, decode_ms = loading.device or machine.device(facts), machine.decode_ms.get(facts.codec)
+    if device is None or decode_ms is None:
+        return None
+    plain = engine.kv_bytes_per_token * comparison.context_tokens
+    workload = Workload(
+        context_tokens=comparison.context_tokens,
+        suffix_tokens=comparison.suffix_tokens,
+        reads_per_layer=sum(s.kind is not SegmentKind.SUFFIX for s in comparison.segments),
+        prefetch=loading.prefetch,
+        size_ratio=1.0 if facts.codec == LOSSLESS else plain / facts.nbytes,
+        decode_ms_per_token=decode_ms,
+    )
+    return ratio_for_device(machine.profile, device, workload)
