@@ -24,8 +24,12 @@ from cacheblend.calibration import (
 from cacheblend.cancel import Cancelled
 from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.fit import nonnegative_fit
+from cacheblend.fusion.fusor import fuse
+from cacheblend.fusion.policies import HKVD
+from cacheblend.fusion.source import unread_layers
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.places import chunk_reads, measure_device
+from cacheblend.trace import Selector
 from tests.conftest import make_case
 from tests.tiny import tiny
 
@@ -165,6 +169,21 @@ def test_a_slow_model_is_calibrated_on_shorter_prompts(model, monkeypatch):
     profile = calibrate(model)
     assert sorted(set(lengths)) == [488 // 12, 488 // 3]
     assert profile.finish_row == pytest.approx(KNOWN.finish_row)
+
+
+@pytest.mark.parametrize("selector", Selector)
+@pytest.mark.parametrize("ratio", [0.0, 0.15, 0.5, 1.0])
+def test_a_layer_is_charged_for_the_rows_that_the_fusor_computes(selector, ratio):
+    case = make_case("llama", lengths=(0, 60, 40, 9))
+    policy = HKVD(ratio=ratio, selector=selector)
+    kept = fuse(case.model, case.plan, case.source(), policy).kept_per_layer
+    a_millisecond_a_row = ComputeProfile(label="", num_layers=5, kv_bytes=1, project_row=1.0, finish_row=1.0)
+    workload = Workload(context_tokens=100, suffix_tokens=9, selector=selector)
+    costs = a_millisecond_a_row.layer_costs(workload, ratio)
+    assert [cost.finish for cost in costs] == pytest.approx([rows + 9 for rows in kept], abs=0.5)
+    came = [109 if ratio > 0 else 9, *(rows + 9 for rows in kept[:-1])]
+    assert [cost.project for cost in costs] == pytest.approx(came, abs=0.5)
+    assert a_millisecond_a_row.unread_layers(ratio) == unread_layers(policy, case.plan, 5)
 
 
 # Places
