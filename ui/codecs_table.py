@@ -1,4 +1,4 @@
-"""What each codec does to a chunk's KV, as measured earlier, as a table in HTML."""
+"""What each codec makes of chunk KV, as measured earlier, as a table in HTML."""
 
 from __future__ import annotations
 
@@ -6,14 +6,50 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ui import words
+
 MEASURED = Path(__file__).parent.parent / "assets" / "recorded" / "codecs.json"
+COLUMNS = {
+    "size_ratio": ("smaller", "times smaller than 16 bits a number", "{:.1f} ×"),
+    "encode_ms": ("encode", "milliseconds for 512 tokens, one thread", "{:.0f} ms"),
+    "decode_ms": ("decode", "milliseconds for 512 tokens, one thread", "{:.0f} ms"),
+    "key_error": ("K error", "relative L2 error of keys", "{:.2%}"),
+    "value_error": ("V error", "relative L2 error of values", "{:.2%}"),
+    "kl": ("KL, prefix", "of the next token behind an exact prefix: the codec’s error alone, nats", "{:.4f}"),
+    "excess_kl_reuse": ("KL added, reuse", "to full recompute along its answer, beyond lossless, nats", "{:+.4f}"),
+    "excess_kl_blend": ("KL added, blend", "to full recompute along its answer, beyond lossless, nats", "{:+.4f}"),
+}
 
 
 def load(path: Path = MEASURED) -> dict[str, Any] | None:
     """Read what `benchmarks.codecs` wrote; None if it was not shipped."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    measured: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return measured
 
 
 def render(measured: dict[str, Any] | None) -> str:
-    """Placeholder until the benchmark's columns are known."""
-    return ""
+    """Return the table and where it was measured; nothing without measurements."""
+    if measured is None:
+        return ""
+    head = "".join(f'<th scope="col" title="{meaning}">{title}</th>' for title, meaning, _ in COLUMNS.values())
+    rows = "".join(_row(row) for row in measured["rows"] if not row["is_variant"])
+    return (
+        '<section class="codecs"><h2 class="section">Codecs, measured earlier</h2>'
+        f'<div class="measured" tabindex="0"><table><thead><tr><th scope="col">codec</th>{head}</tr></thead>'
+        f'<tbody>{rows}</tbody></table></div><p class="quiet">{_origin(measured)}</p></section>'
+    )
+
+
+def _row(row: dict[str, Any]) -> str:
+    cells = "".join(
+        f"<td>{form.format(row[name]) if name in row else '–'}</td>" for name, (_, _, form) in COLUMNS.items()
+    )
+    return f'<tr><th scope="row">{words.text(row["codec"])}</th>{cells}</tr>'
+
+
+def _origin(measured: dict[str, Any]) -> str:
+    env = measured["environment"]
+    where = f"{env['model']} · {env['device']} · {env['dtype']} · {env['recorded_at'][:10]}"
+    return words.text(f"Recorded, not from your run: {where}. Command: {measured['command']}")

@@ -81,7 +81,7 @@ def _facts(trace: Trace, facts: Loading) -> str:
         ("of that, waited for", words.duration(waited)),
     ]
     if facts.met_at is not None:
-        rows.append(("the fronts met behind", words.count(facts.met_at, "computed token")))
+        rows.append(("computed from the front", words.count(facts.met_at, "token")))
     if not trace.is_warm:
         rows.append(("cold", "some caches were computed first"))
     return '<dl class="facts">' + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in rows) + "</dl>"

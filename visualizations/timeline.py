@@ -31,9 +31,8 @@ def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False,
         return theme.empty_figure("Timeline", height=260, why="No run has been timed yet.")
     spans = {t.mode: [s for s in t.spans if not (until_first_token and s.lane is Lane.DECODE)] for t in shown}
     predicted = {t.mode: t.loading.predicted if t.loading else () for t in shown}
-    lanes = [
-        [lane for lane in Lane if any(s.lane is lane for s in (*spans[t.mode], *predicted[t.mode]))] for t in shown
-    ]
+    used = [{s.lane for s in (*spans[t.mode], *predicted[t.mode])} for t in shown]
+    lanes = [[lane for lane in Lane if lane in there] for there in used]
     gap = GROUP_GAP if own_axes else GROUP_GAP - 20
     lane_heights = [PREDICTED_LANE_HEIGHT if predicted[t.mode] else LANE_HEIGHT for t in shown]
     height = 110 + sum(h * len(group) + gap for h, group in zip(lane_heights, lanes, strict=True))

@@ -22,6 +22,7 @@ from cacheblend.events import Compared, Event, Finished, FirstToken, Started, Te
 from cacheblend.kv import ChunkKey, ChunkKV, LayerKV
 from cacheblend.loading import LoadConfig, LoadOrder, Place, StoreConfig
 from cacheblend.machine import Machine
+from cacheblend.meeting import stretch
 from cacheblend.prompt import PromptTooLongError
 from cacheblend.retrieval import Hit
 from cacheblend.store import StoreFullError, open_store
@@ -191,6 +192,8 @@ class FakeEngine:
             traces.append(replace(fake_trace(mode), is_warm=is_warm, loading=facts))
             if facts and facts.predicted:
                 traces[-1] = replace(traces[-1], spans=(*later(facts.predicted), *traces[-1].spans[-1:]))
+            if facts and facts.met_at is not None:
+                traces[-1] = replace(traces[-1], spans=meeting(traces[-1], facts))
             yield Finished(mode, traces[-1])
         self.store.settle()
         yield Compared(fake_comparison(question, hits, traces))
@@ -248,6 +251,16 @@ def later(predicted: Sequence[Span]) -> list[Span]:
         replace(s, name=s.name.removeprefix("predicted "), start_ms=1.1 * s.start_ms, end_ms=1.1 * s.end_ms)
         for s in predicted
     ]
+
+
+def meeting(trace: Trace, facts: Loading) -> tuple[Span, ...]:
+    """Two fronts that meet halfway to the first token."""
+    assert facts.met_at is not None
+    end, ms = facts.nbytes // 1000, trace.ttft_ms / 2
+    up = Span(lane=Lane.COMPUTE, name=f"layer 0, {stretch(0, facts.met_at)}", start_ms=0, end_ms=ms, layer=0)
+    name = f"load {stretch(facts.met_at, end)}"
+    down = Span(lane=Lane.LOAD, name=name, start_ms=0, end_ms=ms, emulated=bool(facts.device))
+    return (up, down, *trace.spans[-2:])
 
 
 def fake_trace(mode: Mode) -> Trace:

@@ -8,13 +8,14 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from cacheblend.trace import Mode
+from cacheblend.trace import Mode, Trace
 from ui import devices, reloaded, reloading
 from ui.frame import Page
 from ui.guard import guarded
 from ui.jobs import model_job, stop_button
 from ui.loading import LOSSLESS, codec_names
 from ui.sessions import Run
+from visualizations.fronts import fronts_figure
 from visualizations.timeline import timeline_figure
 
 INTRO = (
@@ -34,7 +35,8 @@ def build(page: Page, tab: gr.Tab) -> None:
     stop_place = gr.Row(elem_classes="stop-row")
     facts = gr.HTML(elem_id="reload-facts")
     lanes = gr.Plot(show_label=False, elem_id="reload-lanes", visible=False)
-    result = [facts, lanes]
+    fronts = gr.Plot(show_label=False, elem_id="reload-fronts", visible=False)
+    result = [facts, lanes, fronts]
 
     def on_open(run_id: str) -> tuple[Any, ...]:
         run = page.studio.run(run_id)
@@ -59,13 +61,20 @@ def build(page: Page, tab: gr.Tab) -> None:
 
 
 def drawings(run: Run | None) -> tuple[Any, ...]:
-    """The result's parts, words and lanes; hidden as long as there is none."""
+    """The result's parts: words, lanes and, with Cake, the two fronts; hidden as long as there is none."""
     made = run.reloaded if run else None
     if run is None or made is None:
-        return "", gr.update(visible=False)
+        return "", gr.update(visible=False), gr.update(visible=False)
     words = reloaded.render(made, run.comparison.trace(Mode.BLEND))
     lanes = gr.update(value=timeline_figure([made.trace], until_first_token=True), visible=True)
-    return words, lanes
+    return words, lanes, _fronts(made.trace, run.comparison.context_tokens)
+
+
+def _fronts(trace: Trace, context_tokens: int) -> Any:
+    if trace.loading is None or trace.loading.met_at is None:
+        return gr.update(visible=False)
+    figure = fronts_figure(trace.spans, context_tokens=context_tokens, met_at=trace.loading.met_at)
+    return gr.update(value=figure, visible=True)
 
 
 def _form() -> tuple[tuple[Component, ...], gr.Dropdown]:

@@ -12,11 +12,12 @@ from tests.synthetic import synthetic_comparison
 from visualizations import theme
 from visualizations.timeline import HOLLOW, timeline_figure
 
-PREDICTED = tuple(
+LAYERS = tuple(
     Span(lane=lane, name=f"predicted layer {i}", layer=i, start_ms=40 * i + 7 * at, end_ms=40 * i + 7 * at + 30)
     for i in range(6)
     for at, lane in enumerate((Lane.LOAD, Lane.DECOMPRESS, Lane.COMPUTE))
-) + (Span(lane=Lane.FIRST_TOKEN, name="predicted first token", start_ms=244, end_ms=251),)
+)
+PREDICTED = (*LAYERS, Span(lane=Lane.FIRST_TOKEN, name="predicted first token", start_ms=244, end_ms=251))
 
 
 @pytest.fixture(scope="module")
