@@ -31,6 +31,7 @@ _HEADER = struct.Struct("<4sBBHHI")  # magic, version, group, kv_heads, head_dim
 _TABLES = 8  # probability tables of a layer's keys or values; more save less than they cost
 _STEPS_PER_OCTAVE = 4  # of a token's size
 _FARTHEST = 127  # quantised numbers beyond it make their token an outlier
+_REACH = 4  # standard deviations that must lie within it: a wild channel's step is doubled until they do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,8 @@ class CacheGen:
     coder: Coder = Coder.HUFFMAN
 
     def __post_init__(self) -> None:
-        if any(not 0 < step < 100 for step in self.bins):
-            raise ValueError(f"bins must be positive shares of a standard deviation, got {self.bins}")
+        if any(not 0.001 <= step < 100 for step in self.bins):
+            raise ValueError(f"bins are shares of a standard deviation, from 0.001 to 100, got {self.bins}")
         if any(not 0 <= power <= 1.5 for power in self.powers):  # more would not fit the bytes that sizes are kept in
             raise ValueError(f"powers must lie between 0 and 1.5, got {self.powers}")
         if not 2 <= self.group <= 255 or not self.shares or not set(self.shares) <= set(range(5)):
@@ -82,12 +83,12 @@ class CacheGen:
         peak = np.float32(np.abs(values).max(initial=0)) or np.float32(1)
         values = values / peak
         sizes = _token_sizes(values, power)
-        means = (
-            values.mean(axis=0, dtype=np.float32).astype("<f2") if len(values) else np.zeros(values.shape[1:], "<f2")
-        )
+        means = (values.sum(axis=0) / max(len(values), 1)).astype("<f2")
         scaled = (values - means.astype(np.float32)) / _octaves(sizes)
-        step = np.float32(max(bins * float(scaled.std(axis=0).mean()), 1e-6)) if len(values) else np.float32(1)
-        numbers = np.rint(scaled / step).reshape(len(values), -1)
+        spread = scaled.std(axis=0) if len(values) else np.zeros_like(means, np.float32)
+        step = np.float32(max(bins * spread.mean(), 1e-6))
+        widths = np.ceil(np.log2(np.maximum(_REACH * spread / (_FARTHEST * step), 1))).astype(np.uint8)
+        numbers = np.rint(scaled / (step * np.exp2(widths, dtype=np.float32))).reshape(len(values), means.size)
         outliers = np.flatnonzero(np.abs(numbers).max(axis=1, initial=0) > _FARTHEST)
         numbers[outliers] = 0
         shares, deltas = self._deltas(numbers.astype(np.int16))
@@ -100,7 +101,7 @@ class CacheGen:
                 outliers.astype("<u4").tobytes(),
                 verbatim_scales.tobytes(),
                 verbatim.tobytes(),
-                shares.tobytes(),
+                (shares | widths.reshape(-1) << 3).tobytes(),
                 pack(sizes, 1, self.coder),
                 pack(deltas, _TABLES, self.coder),
             )
@@ -125,14 +126,15 @@ def _decode(reader: Reader, group: int, out: torch.Tensor) -> None:
     outliers = reader.take("<u4", num_outliers)
     verbatim_scales = reader.take("<f4", num_outliers, 1)
     verbatim = reader.take("<i2", num_outliers, channels)
-    shares = reader.take("u1", channels)
+    settings = reader.take("u1", channels)
+    shares, widths = settings & 7, np.exp2((settings >> 3).reshape(kv_heads, head_dim), dtype=np.float32)
     sizes = unpack(reader, tokens, kv_heads)
     numbers = unpack(reader, tokens, channels)
     if shares.any():
         numbers = numbers + _predicted(numbers, group, shares.astype(np.int16)).astype(np.int8)
     if num_outliers and int(outliers.max()) >= tokens:
         raise ValueError("an outlier lies behind the last token")
-    values = numbers.reshape(tokens, kv_heads, head_dim) * (_octaves(sizes) * step) + means
+    values = numbers.reshape(tokens, kv_heads, head_dim) * (_octaves(sizes) * step) * widths + means
     values.reshape(tokens, channels)[outliers] = verbatim * verbatim_scales
     place(values * peak, out)
 
