@@ -19,7 +19,6 @@ from cacheblend.caches import ChunkCaches, Found, Precomputed
 from cacheblend.calibration import load_profile, profile_for, profile_key
 from cacheblend.collection import Collection
 from cacheblend.config import AUTO, BlendConfig
-from cacheblend.controller import QUALITY_FLOOR
 from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.decoding import stop_ids, token_texts
 from cacheblend.documents import Chunk
@@ -30,7 +29,7 @@ from cacheblend.fusion.pipeline import reads_ahead
 from cacheblend.fusion.policies import NoRows
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.inspection import inspect_plan
-from cacheblend.kv import LOSSLESS, StoredChunk
+from cacheblend.kv import LOSSLESS, LayerKV, StoredChunk
 from cacheblend.kv.codecs import codec
 from cacheblend.kv.encoded import EncodedChunk, materialise
 from cacheblend.loading import LoadConfig, LoadOrder, Place, StoreConfig
@@ -38,14 +37,16 @@ from cacheblend.machine import Machine
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.models.selfcheck import check_model
 from cacheblend.models.weights import EMBEDDED, display_name, load_model
+from cacheblend.places import measure_tier
 from cacheblend.prompt import PromptBuilder, PromptPlan
 from cacheblend.retrieval import Hit, load_embedder
 from cacheblend.run import Prefilled, Reference, Run
 from cacheblend.store import Store, open_store
-from cacheblend.trace import Comparison, Environment, Inspection, Loading, Mode, Span, Trace
+from cacheblend.trace import Comparison, Environment, Inspection, Loading, Mode, Trace
 
 logger = logging.getLogger(__name__)
 
+PROBE_TOKENS = 512  # of the chunk that a tier is measured with
 ALL_MODES = (Mode.FULL, Mode.REUSE, Mode.BLEND)
 DEFAULT_BLEND, DEFAULT_LOADING, DEFAULT_STORE = BlendConfig(), LoadConfig(), StoreConfig()
 
@@ -125,12 +126,18 @@ class Engine:
         progress: Callable[[int, int], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> ComputeProfile:
-        """Measure what computing costs here, in a few seconds and once: the profile is kept in the user's cache folder.
+        """Measure what computing costs here, in a few seconds and once, and how fast each tier is read.
 
-        From then on every run says what was expected of it.
+        The profile is kept in the user's cache folder. From then on every run says what was expected of it.
         """
         profile = profile_for(self.model, label=self._name, recalibrate=recalibrate, progress=progress, cancel=cancel)
         self.machine.profile = profile
+        shape = (PROBE_TOKENS, self.model.kv_heads, self.model.head_dim)
+        layer = LayerKV(*(torch.randn(shape).to(self.model.dtype) for _ in range(2)))
+        for tier in self.store.tiers:
+            device = measure_tier(tier, layer, self.model.num_layers)
+            if device is not None:
+                self.machine.devices[tier.place] = device
         return profile
 
     # Chunk caches
@@ -212,7 +219,7 @@ class Engine:
         device = loading.device or self.machine.device(facts)
         workload = self._workload(plan, blend, loading, facts)
         if is_auto:
-            blend = replace(blend, ratio=self.machine.choose_ratio(device, workload) if workload else QUALITY_FLOOR)
+            blend = replace(blend, ratio=self.machine.choose_ratio(device, workload))
         with self.store.pinned(chunk.key for chunk in found.chunks):
             brought = bring(
                 self.model,
@@ -228,11 +235,9 @@ class Engine:
                 cancel=cancel,
             )
         facts = replace(facts, nbytes=brought.nbytes, met_at=brought.met_at)
-        expected: tuple[Span, ...] = ()
+        ratio = blend.asked_ratio(mode)
+        expected = self.machine.predict(device, workload, ratio, loading, pipelined=facts.is_pipelined)
         if loading.order is LoadOrder.LAYERWISE:
-            if workload:
-                ratio = blend.asked_ratio(mode)
-                expected = self.machine.predict(device, workload, ratio, pipelined=facts.is_pipelined)
             self.machine.note(facts, spans.spans(), plan.context_tokens)
         return Prefilled(
             cache=brought.fused.cache,
@@ -240,7 +245,7 @@ class Engine:
             spans=spans,
             kept_per_layer=brought.fused.kept_per_layer,
             is_warm=found.num_missing == 0,
-            ratio=blend.asked_ratio(mode),
+            ratio=ratio,
             loading=replace(facts, predicted=expected),
         )
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from cacheblend.controller import QUALITY_FLOOR, ratio_for_device
 from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.kv import LOSSLESS
-from cacheblend.loading import Device, Place
-from cacheblend.prediction import predict
+from cacheblend.loading import Device, LoadConfig, LoadOrder, Place
+from cacheblend.prediction import predict, predict_cake
 from cacheblend.trace import Lane, Loading, Span
 
 
@@ -39,14 +39,18 @@ class Machine:
         """The one place that chunks are read from, as fast as it was last time; None if it is not known."""
         return self.devices.get(loading.places[0]) if len(loading.places) == 1 else None
 
-    def choose_ratio(self, device: Device | None, workload: Workload) -> float:
-        """As much as loading hides, never below the quality floor; the floor where the device was never seen."""
-        if self.profile is None or device is None:
+    def choose_ratio(self, device: Device | None, workload: Workload | None) -> float:
+        """As much as loading hides, never below the quality floor; the floor where device or codec were never seen."""
+        if self.profile is None or device is None or workload is None:
             return QUALITY_FLOOR
         return ratio_for_device(self.profile, device, workload).ratio
 
-    def predict(self, device: Device | None, workload: Workload, ratio: float, *, pipelined: bool) -> tuple[Span, ...]:
-        """A run as spans that were not measured; none where machine or device are not known."""
-        if self.profile is None or device is None:
+    def predict(
+        self, device: Device | None, workload: Workload | None, ratio: float, loading: LoadConfig, *, pipelined: bool
+    ) -> tuple[Span, ...]:
+        """A run as spans that were not measured; none where machine, device or codec are not known."""
+        if self.profile is None or device is None or workload is None:
             return ()
+        if loading.order is LoadOrder.CAKE:
+            return predict_cake(self.profile, device, workload, ratio, compute_share=loading.compute_share).spans
         return predict(self.profile, device, workload, ratio, pipelined=pipelined).spans

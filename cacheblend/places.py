@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
 import time
 from collections import defaultdict
@@ -9,8 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from cacheblend.fit import nonnegative_fit
-from cacheblend.kv import LayerKV, StoredChunk
+from cacheblend.kv import ChunkKey, ChunkKV, ChunkLostError, LayerKV, StoredChunk
 from cacheblend.loading import Device
+from cacheblend.store.base import Tier, TierFullError
+
+logger = logging.getLogger(__name__)
 
 
 def measure_device(reads: Iterable[Callable[[], int]], name: str, price: float = 0.0) -> Device:
@@ -32,6 +36,34 @@ def measure_device(reads: Iterable[Callable[[], int]], name: str, price: float =
     )
     bandwidth = 1000 / per_byte if per_byte > 0 else float("inf")
     return Device(name=name, bandwidth=bandwidth, latency_ms=latency, price=price, is_emulated=False)
+
+
+def measure_tier(tier: Tier, layer: LayerKV, num_layers: int) -> Device | None:
+    """Measure a tier on two random chunks that are put there and removed again; None if it cannot take them.
+
+    layer: of the larger chunk, keys and values (tokens, kv_heads, head_dim); the smaller one has a quarter of it.
+    """
+    chunks = [_probe(layer.first(tokens), num_layers) for tokens in (len(layer.keys) // 4, len(layer.keys))]
+    held: list[StoredChunk] = []
+    try:
+        for prepared in [tier.prepare(chunk) for chunk in chunks]:
+            if tier.nbytes + prepared.nbytes > tier.capacity:
+                return None
+            tier.put(prepared)
+            held += filter(None, [tier.get(prepared.key)])
+        return measure_device(chunk_reads(held), tier.place)
+    except (TierFullError, ChunkLostError, ValueError) as error:
+        logger.warning("the speed of %s could not be measured: %s", tier.place, error)
+        return None
+    finally:
+        for chunk in chunks:
+            tier.remove(chunk.key)
+
+
+def _probe(layer: LayerKV, num_layers: int) -> ChunkKV:
+    """A chunk of one layer's content in every layer; its model is called by no name a model has."""
+    token_ids = tuple(range(len(layer.keys)))
+    return ChunkKV(ChunkKey.of("probe", token_ids), token_ids, (layer,) * num_layers)
 
 
 def chunk_reads(chunks: Sequence[StoredChunk]) -> Iterator[Callable[[], int]]:

@@ -7,11 +7,12 @@ everything here is predicted, nothing measured. Times are milliseconds from the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cacheblend.cost import ComputeProfile, LayerCost, Workload
 from cacheblend.loading import Device
+from cacheblend.meeting import stretch
 from cacheblend.trace import Lane, Span
 
 TOLERANCE = 0.01  # of a time: less than any two runs differ by
@@ -122,6 +123,82 @@ def play(
         read = decoded
     return Prediction(
         layers=tuple(layers), start_ms=start_ms, first_token_ms=profile.first_token, is_emulated=device.is_emulated
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CakePrediction:
+    """A run from both ends as expected. met_at: tokens computed when the fronts meet, after meet_ms.
+
+    blend_ms: what follows on the rows behind the front; first_token_ms: the logits.
+    """
+
+    context_tokens: int
+    met_at: int
+    meet_ms: float
+    blend_ms: float
+    first_token_ms: float
+    is_emulated: bool
+
+    @property
+    def ttft_ms(self) -> float:
+        """Time to first token."""
+        return self.meet_ms + self.blend_ms + self.first_token_ms
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The run as spans to lay beside measured ones; `emulated` where the device is."""
+        blended = self.meet_ms + self.blend_ms
+        made = (
+            _span(Lane.LOAD, None, 0.0, self.meet_ms, emulated=self.is_emulated),
+            _span(Lane.COMPUTE, None, 0.0, self.meet_ms),
+            _span(Lane.COMPUTE, None, self.meet_ms, blended),
+            _span(Lane.FIRST_TOKEN, None, blended, self.ttft_ms),
+        )
+        names = (
+            f"predicted load {stretch(self.met_at, self.context_tokens)}",
+            f"predicted compute {stretch(0, self.met_at)}",
+            f"predicted blend behind {self.met_at}",
+            "predicted first token",
+        )
+        return tuple(replace(span, name=name) for span, name in zip(made, names, strict=True) if span.duration_ms > 0)
+
+
+def predict_cake(
+    profile: ComputeProfile, device: Device, workload: Workload, ratio: float, *, compute_share: float = 1.0
+) -> CakePrediction:
+    """Where Cake's fronts meet and when the first token comes, if units were as small as one likes.
+
+    Reading and decoding run beside each other; reads_per_layer is how many units there are in all. What was loaded is
+    blended at `ratio` behind a front that is final.
+    """
+    total, reads = workload.context_tokens, profile.num_layers * workload.reads_per_layer
+    nbytes = profile.num_layers * profile.kv_bytes / workload.size_ratio
+
+    def loading_ms(tokens: float) -> float:
+        read = _read_until(device, 0.0, nbytes * tokens, 1) + device.latency_ms * (reads * tokens / total - 1)
+        return max(read, workload.decode_ms_per_token * tokens, 0.0)
+
+    def computing_ms(tokens: float) -> float:
+        layer = profile.project_row + profile.finish_row + profile.causal_cell * tokens / 2
+        return (profile.start_row + profile.num_layers * layer) * tokens / compute_share
+
+    low, high = 0.0, float(total)
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if computing_ms(middle) < loading_ms(total - middle) else (low, middle)
+    met_at = round(low)
+    behind = replace(workload, context_tokens=max(total - met_at, 1))
+    rows = ratio * behind.context_tokens + workload.suffix_tokens
+    in_front = profile.num_layers * profile.masked_cell * rows * met_at
+    costs = sum(sum(cost) for cost in profile.layer_costs(behind, ratio))
+    return CakePrediction(
+        context_tokens=total,
+        met_at=met_at,
+        meet_ms=computing_ms(met_at),
+        blend_ms=(profile.start_ms(behind, ratio) + costs + in_front) / compute_share,
+        first_token_ms=profile.first_token / compute_share,
+        is_emulated=device.is_emulated,
     )
 
 

@@ -15,6 +15,9 @@ from cacheblend.cancel import Cancelled
 from cacheblend.kv import ChunkKey, LayerKV, StoredChunk
 from cacheblend.loading import Device, Place
 
+# A wait ends a little late. A read that follows at once is given that time back: the wire was never idle.
+OVERSLEPT_S = 0.001
+
 
 class Link:
     """A token bucket that every chunk behind one device shares: reads queue up, as on one wire.
@@ -38,7 +41,8 @@ class Link:
         with self._lock:
             if self._began is None:
                 self._began = asked_at
-            start = max(asked_at, self._free_at)
+            follows = 0 <= asked_at - self._free_at < OVERSLEPT_S
+            start = self._free_at if follows else max(asked_at, self._free_at)
             spread = max(0.0, self._random.gauss(1.0, self.device.jitter)) if self.device.jitter else 1.0
             self._free_at = self._through(start + spread * self.device.latency_ms / 1000, spread * nbytes)
             return self._free_at

@@ -24,7 +24,7 @@ from cacheblend.controller import (
 )
 from cacheblend.cost import ComputeProfile, LayerCost, Workload
 from cacheblend.loading import PRESETS, Device
-from cacheblend.prediction import predict
+from cacheblend.prediction import predict, predict_cake
 from cacheblend.trace import Lane, Selector
 
 SSD = Device(name="SSD 1 GB/s", bandwidth=1e9)
@@ -339,3 +339,25 @@ def test_it_needs_no_torch():
     code = "import sys, cacheblend.controller; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+# Cake
+
+
+@settings(max_examples=60, deadline=None)
+@given(bandwidth=st.floats(1e3, 1e12), ratio=st.sampled_from([0.0, 0.15, 0.5]), share=st.sampled_from([1.0, 0.5]))
+def test_cake_meets_where_a_race_in_small_steps_does(bandwidth, ratio, share):
+    profile = ComputeProfile(label="", num_layers=4, kv_bytes=100, project_row=0.01, finish_row=0.02, causal_cell=1e-5)
+    workload, device = Workload(context_tokens=2000, suffix_tokens=20), Device(name="some", bandwidth=bandwidth)
+    predicted = predict_cake(profile, device, workload, ratio, compute_share=share)
+    computed, loaded, computing, loading = 0, 2000, 0.0, 0.0
+    while computed < loaded:  # whoever is behind in time takes the next token
+        if computing <= loading:
+            computing += 4 * (0.03 + 1e-5 * (computed + 0.5)) / share
+            computed += 1
+        else:
+            loading += 1000 * 4 * 100 / bandwidth
+            loaded -= 1
+    assert predicted.met_at == pytest.approx(computed, abs=2)
+    assert predicted.meet_ms == pytest.approx(min(computing, loading), abs=2 * (computing / max(computed, 1) + 0.4))
+    assert predicted.ttft_ms >= predicted.meet_ms

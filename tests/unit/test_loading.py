@@ -75,6 +75,13 @@ def test_every_codec_answers_and_says_so(engine, hits, codec):
     assert engine.machine.decode_ms[codec] > 0
 
 
+def test_a_run_from_both_ends_is_predicted_too(engine, hits):
+    engine.machine.profile = profile(engine)
+    loading = LoadConfig(device=SLOW, order=LoadOrder.CAKE)
+    trace = compare(engine, hits, modes=[Mode.BLEND], loading=loading).trace(Mode.BLEND)
+    assert trace.loading.met_at is not None and trace.loading.predicted_ttft_ms > 0
+
+
 def test_a_comparison_with_its_loading_round_trips_through_json(engine, hits):
     engine.machine.profile = profile(engine)
     comparison = compare(engine, hits, loading=LoadConfig(device=SLOW))
@@ -105,6 +112,15 @@ def test_auto_measures_the_machine_once(engine, hits, monkeypatch, tmp_path):
     blend = compare(engine, hits, modes=[Mode.BLEND], blend=auto()).trace(Mode.BLEND)
     assert engine.machine.profile is not None and QUALITY_FLOOR <= blend.ratio <= 1
     assert tiny_engine().machine.profile == engine.machine.profile, "kept in a file"
+
+
+def test_calibrating_measures_every_tier_and_leaves_nothing_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(calibration, "cache_directory", lambda: tmp_path)
+    engine = tiny_engine(StoreConfig(memory_bytes=10**7, disk=tmp_path / "kv"))
+    engine.calibrate()
+    assert set(engine.machine.devices) == {Place.MEMORY, Place.DISK}
+    assert all(device.bandwidth > 0 and not device.is_emulated for device in engine.machine.devices.values())
+    assert [len(tier) for tier in engine.store.tiers] == [0, 0]
 
 
 def auto():

@@ -148,6 +148,9 @@ def test_a_link_is_a_bucket_that_all_chunks_share():
     link = Link(Device(name="slow", bandwidth=1000.0, latency_ms=100.0))
     assert link.reserve(500, 10.0) == pytest.approx(10.6)
     assert link.reserve(500, 10.0) == pytest.approx(11.2), "a second read waits for the first"
+    assert link.reserve(100, 11.2005) == pytest.approx(11.4), (
+        "a read that follows at once does not pay for oversleeping"
+    )
     assert link.reserve(100, 20.0) == pytest.approx(20.2), "an idle wire saves nothing up"
 
 
