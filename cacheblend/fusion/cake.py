@@ -15,10 +15,10 @@ import torch
 
 from cacheblend import cancel as cancelling
 from cacheblend.fusion.busy import BusySpans
-from cacheblend.fusion.extend import KVCache, extend_layer
+from cacheblend.fusion.extend import KVCache, extend, extend_layer
 from cacheblend.fusion.fronts import BackFront, Fronts
-from cacheblend.fusion.fusor import WriteBack, fuse
-from cacheblend.fusion.policies import NoRows, SelectionPolicy
+from cacheblend.fusion.fusor import Fused, WriteBack, fuse
+from cacheblend.fusion.policies import SelectionPolicy
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import LayerKV, StoredChunk
 from cacheblend.meeting import stretch
@@ -28,21 +28,19 @@ from cacheblend.trace import Deviation, Lane
 
 # Ours: with fewer rows at once a pass over the weights costs more than it saves (CPU, 135M: 128 rows +16 %, 256 none).
 MIN_CHUNK = 256
-REUSE = NoRows()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cake:
     """What a Cake leaves: the whole prompt's KV, its next-token logits (vocab,), and how the race ended.
 
-    met_at: tokens computed from the front; loaded_tokens, nbytes: what was read from the back, as stored; num_lost:
-    units that were stored and could not be read; kept_per_layer: context rows behind `met_at` recomputed per layer.
+    met_at: tokens computed from the front in every layer; nbytes: read from the back, as stored; num_lost: units that
+    were stored and could not be read; kept_per_layer: context rows behind `met_at` recomputed in each layer.
     """
 
     cache: KVCache
     logits: torch.Tensor
     met_at: int
-    loaded_tokens: int
     nbytes: int
     num_lost: int
     kept_per_layer: tuple[int, ...]
@@ -53,7 +51,7 @@ def cake(
     model: LayerwiseModel,
     plan: PromptPlan,
     stored: Sequence[StoredChunk],
-    policy: SelectionPolicy = REUSE,
+    policy: SelectionPolicy | None = None,
     *,
     compute_chunk: int = 512,  # the paper's
     compute_share: float = 1.0,
@@ -67,7 +65,7 @@ def cake(
 ) -> Cake:
     """Prefill `plan`, whose context is `stored`: units in the order of the prompt, loaded from the last one on.
 
-    policy: which rows behind the meeting point are recomputed; none where the units are a stored prefix, and exact.
+    policy: which rows behind the meeting point are recomputed; None where the units are a stored prefix, and exact.
     compute_share: emulate a processor of which only this share is free. is_emulated marks spans of loading; stop: set
     when the fronts have met, for a slow device's wait to listen to. Neither front waits for the other or estimates
     anything. ValueError if the units are not the context.
@@ -76,8 +74,8 @@ def cake(
     capacity, stop = capacity or plan.num_tokens, stop or threading.Event()
     spans = BusySpans(spans or SpanRecorder(model.device), compute_share, model.device)
     computed, loaded = _buffers(model, capacity), _buffers(model, capacity)
-    fronts = Fronts(0, plan.context_tokens)
-    back = BackFront(stored, loaded, fronts, spans=spans, is_emulated=is_emulated, stop=stop)
+    fronts = Fronts(model.num_layers, plan.context_tokens)
+    back = BackFront(stored, loaded, fronts, splits=policy is None, spans=spans, is_emulated=is_emulated, stop=stop)
     token_ids = torch.tensor(plan.token_ids, device=model.device)
     cache = KVCache(model, capacity, computed)
     with ThreadPoolExecutor(1, thread_name_prefix="kv reader") as reader:
@@ -88,24 +86,27 @@ def cake(
         finally:
             stop.set()
     loading.result()
-    joined = _Joined(computed, loaded, fronts.computed, plan.context_tokens, spans)
-    fused = fuse(
-        model,
-        plan.behind(fronts.computed),
-        joined,
-        policy,
-        front=fronts.computed,
-        capacity=capacity,
-        deviation=deviation,
-        write_back=write_back,
-        spans=spans,
-        cancel=cancel,
-    )
+    met_at = fronts.computed[-1]
+    if policy is None:
+        joined = _Joined(computed, loaded, fronts.computed, plan.context_tokens, spans)
+        fused = _finish(model, plan, joined, capacity, spans, cancel)
+    else:
+        fused = fuse(
+            model,
+            plan.behind(met_at),
+            _Joined(computed, loaded, [met_at] * model.num_layers, plan.context_tokens, spans),
+            policy,
+            front=met_at,
+            capacity=capacity,
+            deviation=deviation,
+            write_back=write_back,
+            spans=spans,
+            cancel=cancel,
+        )
     return Cake(
         cache=fused.cache,
         logits=fused.logits,
-        met_at=fronts.computed,
-        loaded_tokens=back.num_tokens,
+        met_at=met_at,
         nbytes=back.nbytes,
         num_lost=back.num_lost,
         kept_per_layer=fused.kept_per_layer,
@@ -121,15 +122,15 @@ def _compute(
     spans: SpanRecorder,
     cancel: threading.Event | None,
 ) -> None:
-    """Prefill the next rows. Before each layer those drop out that were loaded meanwhile: no earlier row sees them."""
+    """Prefill the next rows. Before each layer those drop out that are loaded from there on: no other row sees them."""
     start = cache.num_tokens
     hidden = model.embed(token_ids[start : start + _next_chunk(fronts, most)])
     num_rows, pace = 0, _Pace(model.device)
     for layer in range(model.num_layers):
         cancelling.check(cancel)
-        missing = fronts.loaded - start
+        missing = fronts.loaded[layer] - start
         if missing <= 0:
-            return
+            break
         hidden = hidden[:missing]
         if len(hidden) != num_rows:
             num_rows = len(hidden)
@@ -138,7 +139,29 @@ def _compute(
         with spans.span(Lane.COMPUTE, f"compute {stretch(start, start + num_rows)}", layer):
             hidden = extend_layer(model, cache, layer, hidden, rows, rotary)
         pace.wait()
-    cache.num_tokens = fronts.computed = start + num_rows
+        fronts.compute(layer, start + num_rows)
+    cache.num_tokens = fronts.computed[0]
+
+
+def _finish(
+    model: LayerwiseModel,
+    plan: PromptPlan,
+    joined: _Joined,
+    capacity: int,
+    spans: SpanRecorder,
+    cancel: threading.Event | None,
+) -> Fused:
+    """Place what was loaded, and compute the suffix."""
+    context, layers = plan.context_tokens, []
+    rotary = model.rotary(torch.arange(context, device=model.device))
+    for layer, met_at in enumerate(joined.met_at):
+        layers.append(joined.layer(layer))
+        with spans.span(Lane.PLACE, f"place {stretch(met_at, context)}", layer):
+            model.rotate_(layer, layers[layer].rows(met_at, context).keys, rotary.at(slice(met_at, context)))
+    cache = KVCache(model, capacity, layers, context)
+    suffix = torch.tensor(plan.token_ids[context:], device=model.device)
+    logits = extend(model, cache, suffix, last_only=True, spans=spans, cancel=cancel)[0]
+    return Fused(cache, logits, (0,) * model.num_layers)
 
 
 def _next_chunk(fronts: Fronts, most: int) -> int:
@@ -162,31 +185,34 @@ class _Pace:
 
 
 class _Joined:
-    """A LayerSource of both fronts' buffers: the smaller part is copied to the larger, into what is the final cache."""
+    """A LayerSource of both fronts' buffers: the smaller part is copied to the larger, into what is the final cache.
+
+    met_at: for each layer, the tokens to take from what was computed.
+    """
 
     def __init__(
         self,
         computed: Sequence[LayerKV],
         loaded: Sequence[LayerKV],
-        met_at: int,
+        met_at: Sequence[int],
         context_tokens: int,
         spans: SpanRecorder,
     ) -> None:
-        self._spans = spans
-        if met_at < context_tokens - met_at:
-            self._into, self._from, self._missing = loaded, computed, (0, met_at)
-        else:
-            self._into, self._from, self._missing = computed, loaded, (met_at, context_tokens)
+        self._computed, self._loaded, self.met_at = computed, loaded, met_at
+        self._context_tokens, self._spans = context_tokens, spans
 
     def layer(self, index: int) -> LayerKV:
         """One layer of the whole prompt: placed up to the meeting point, before RoPE behind it."""
-        start, stop = self._missing
+        computed, loaded, met_at = self._computed[index], self._loaded[index], self.met_at[index]
+        if met_at < self._context_tokens - met_at:
+            into, source, start, stop = loaded, computed, 0, met_at
+        else:
+            into, source, start, stop = computed, loaded, met_at, self._context_tokens
         if start < stop:
             with self._spans.span(Lane.PLACE, f"join {stretch(start, stop)}", index):
-                source, target = self._from[index].rows(start, stop), self._into[index].rows(start, stop)
-                target.keys.copy_(source.keys)
-                target.values.copy_(source.values)
-        return self._into[index]
+                into.keys[start:stop].copy_(source.keys[start:stop])
+                into.values[start:stop].copy_(source.values[start:stop])
+        return into
 
 
 def _buffers(model: LayerwiseModel, capacity: int) -> list[LayerKV]:

@@ -6,6 +6,7 @@ The race is decided by events, never by time: units arrive when a test says so.
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -40,26 +41,26 @@ STARTS = [0, 12, 24, 36, 48, 53]
 
 
 class Race(Fronts):
-    """Fronts that a test holds: computing begins once loading has come down to a token, and both can be waited for."""
+    """Fronts that a test holds: computing begins once `begin` allows it, and any state can be waited for."""
 
-    def __init__(self, computed: int, loaded: int, begin_at: int | None = None) -> None:
-        super().__setattr__("changed", threading.Condition())
-        super().__init__(computed, loaded)
-        self.begin_at = loaded if begin_at is None else begin_at
+    def __init__(self, num_layers: int, context_tokens: int, begin) -> None:
+        super().__init__(num_layers, context_tokens)
+        self.begin = begin
 
-    def __setattr__(self, name: str, value: object) -> None:
-        with self.changed:
-            super().__setattr__(name, value)
-            self.changed.notify_all()
+    def load(self, layer: int, start: int) -> None:
+        assert start <= self.loaded[layer], "no front moves back"
+        super().load(layer, start)
 
     def wait(self, until) -> None:
-        with self.changed:
-            assert self.changed.wait_for(lambda: until(self), PATIENCE_S), "the race did not go as the test wanted"
+        deadline = time.monotonic() + PATIENCE_S
+        while not until(self):
+            assert time.monotonic() < deadline, "the race did not go as the test wanted"
+            time.sleep(0.0005)
 
     @property
     def gap(self) -> int:
-        self.wait(lambda race: race.loaded <= race.begin_at)
-        return self.loaded - self.computed
+        self.wait(self.begin)
+        return super().gap
 
 
 @dataclass
@@ -108,12 +109,12 @@ def prefix() -> Prefix:
     return Prefix.of("llama")
 
 
-def race_to(monkeypatch, begin_at: int | None = None) -> list[Race]:
+def hold(monkeypatch, begin=lambda race: True) -> list[Race]:
     """Let the next cakes run under a Race; the list receives them."""
     races: list[Race] = []
 
-    def make(computed: int, loaded: int) -> Race:
-        races.append(Race(computed, loaded, begin_at))
+    def make(num_layers: int, context_tokens: int) -> Race:
+        races.append(Race(num_layers, context_tokens, begin))
         return races[-1]
 
     monkeypatch.setattr(cake_module, "Fronts", make)
@@ -132,7 +133,7 @@ def blocked(stop: threading.Event):
 
 def run_met_at(monkeypatch, model, plan, units, met_at, *args, **options):
     """Cake in which exactly the units from `met_at` on were loaded before the rest was computed."""
-    race_to(monkeypatch, met_at)
+    hold(monkeypatch, lambda race: race.loaded[0] <= met_at)
     stop, start, held = threading.Event(), 0, []
     for unit in units:
         held.append(Unit(unit) if start >= met_at else Unit(unit, blocked(stop)))
@@ -146,7 +147,6 @@ def test_a_stored_prefix_is_exact_wherever_the_fronts_meet(monkeypatch, family, 
     prefix = Prefix.of(family)
     made = run_met_at(monkeypatch, prefix.model, prefix.plan, prefix.units, met_at, compute_chunk=10)
     assert made.met_at == met_at
-    assert made.loaded_tokens == CONTEXT - met_at
     assert made.nbytes == sum(u.nbytes for u, start in zip(prefix.units, STARTS, strict=False) if start >= met_at)
     prefix.assert_full(made)
 
@@ -156,7 +156,7 @@ def test_a_stored_prefix_is_exact_wherever_the_fronts_meet(monkeypatch, family, 
 def test_any_cut_is_exact_when_nobody_holds_the_race(prefix, units, compute_chunk):
     stored = prefill_units(prefix.model, "tiny", prefix.plan.token_ids[:CONTEXT], -(-CONTEXT // units))
     made = cake(prefix.model, prefix.plan, stored, compute_chunk=compute_chunk)
-    assert 0 <= made.met_at <= CONTEXT <= made.met_at + made.loaded_tokens
+    assert 0 <= made.met_at <= CONTEXT
     prefix.assert_full(made)
 
 
@@ -170,7 +170,7 @@ class Overtaking(SpanRecorder):
     def span(self, lane, name, layer=None, *, emulated=False):
         if name.startswith(f"compute tokens {self.from_token}–") and layer == 2:
             self.go.set()
-            self.races[0].wait(lambda race: race.loaded <= self.until_loaded)
+            self.races[0].wait(lambda race: race.loaded[3] <= self.until_loaded)
         return super().span(lane, name, layer, emulated=emulated)
 
 
@@ -187,7 +187,7 @@ class Overtaking(SpanRecorder):
 def test_a_chunk_that_is_overtaken_shrinks_between_layers(
     monkeypatch, prefix, compute_chunk, from_token, until_loaded, met_at
 ):
-    races, go, stop = race_to(monkeypatch), threading.Event(), threading.Event()
+    races, go, stop = hold(monkeypatch), threading.Event(), threading.Event()
 
     def on_go(layer: int) -> None:
         assert go.wait(PATIENCE_S)
@@ -208,11 +208,11 @@ def test_a_chunk_that_is_overtaken_shrinks_between_layers(
 def test_fronts_may_meet_inside_a_unit(monkeypatch, prefix):
     """The unit in the middle of which computing has come is loaded all the same; what is computed stays."""
     stored = prefill_units(prefix.model, "tiny", prefix.plan.token_ids[:CONTEXT], CONTEXT)
-    races, stop = race_to(monkeypatch), threading.Event()
+    races, stop = hold(monkeypatch), threading.Event()
     go = threading.Event()
 
     def when_computed(layer: int) -> None:
-        races[0].wait(lambda race: race.computed >= 10)
+        races[0].wait(lambda race: race.computed[-1] >= 10)
         assert go.wait(PATIENCE_S)
 
     spans = Overtaking(races, 20, 0, go)
@@ -231,8 +231,8 @@ def test_a_unit_that_arrives_too_late_is_given_up(prefix):
         raise Cancelled
 
     made = cake(prefix.model, prefix.plan, [Unit(unit, never) for unit in prefix.units], stop=stop)
-    assert (made.met_at, made.loaded_tokens, made.nbytes, made.num_lost) == (CONTEXT, 0, 0, 0)
-    assert given_up in ([], [0]), "one read was under way at most"
+    assert (made.met_at, made.nbytes, made.num_lost) == (CONTEXT, 0, 0)
+    assert given_up in ([], [4]), "one read was under way at most"
     prefix.assert_full(made)
 
 
@@ -241,24 +241,14 @@ def test_a_unit_that_arrives_too_late_is_given_up(prefix):
 def test_a_lost_unit_and_all_in_front_of_it_are_computed(monkeypatch, prefix, lost, is_encoded):
     warnings: list[str] = []
 
-    class OnceLost(Race):
-        @property
-        def gap(self) -> int:
-            self.wait(lambda race: warnings)
-            return self.loaded - self.computed
-
     def warn(message: str, error: ChunkLostError) -> None:
         warnings.append(message % error)
-        with races[0].changed:
-            races[0].changed.notify_all()
 
-    races: list[Race] = []
-    monkeypatch.setattr(cake_module, "Fronts", lambda *at: races.append(OnceLost(*at)) or races[-1])
+    hold(monkeypatch, lambda race: warnings)
     monkeypatch.setattr(fronts.logger, "warning", warn)
 
     def gone(layer: int) -> None:
-        if layer == 3:
-            raise ChunkLostError(prefix.units[lost].key, layer, "it was evicted")
+        raise ChunkLostError(prefix.units[lost].key, layer, "it was evicted")
 
     units = [Unit(unit, gone if i == lost else lambda layer: None) for i, unit in enumerate(prefix.units)]
     if is_encoded:  # read well, but not what was written: noticed while it is decoded
@@ -268,13 +258,70 @@ def test_a_lost_unit_and_all_in_front_of_it_are_computed(monkeypatch, prefix, lo
         units[lost].fetch = lambda layer, out: Unit(short, is_encoded=True).fetch(layer, out)
     made = cake(prefix.model, prefix.plan, units)
     assert (made.met_at, made.num_lost) == (STARTS[lost + 1], 1)
-    assert made.loaded_tokens == CONTEXT - STARTS[lost + 1]
     assert len(warnings) == 1 and prefix.units[lost].key.digest[:12] in warnings[0]
     prefix.assert_full(made)
 
 
+@pytest.mark.parametrize("layer_lost", range(5))
+def test_layers_read_before_a_unit_was_lost_are_used(monkeypatch, prefix, layer_lost):
+    def gone(layer: int) -> None:
+        if layer == layer_lost:
+            raise ChunkLostError(prefix.units[2].key, layer, "it was evicted")
+
+    hold(monkeypatch, lambda race: race.loaded[min(layer_lost + 1, 4)] <= STARTS[2 if layer_lost < 4 else 3])
+    units = [Unit(unit, gone if i == 2 else lambda layer: None) for i, unit in enumerate(prefix.units)]
+    prefix.assert_full(cake(prefix.model, prefix.plan, units))
+
+
+def last_unit_half_read(monkeypatch, prefix, num_read, policy, spans):
+    """Cake in which only the upper layers of the last unit were read before anything was computed."""
+    stop, read = threading.Event(), []
+
+    def before(layer: int) -> None:
+        if layer < 5 - num_read:
+            read.append(layer)
+            blocked(stop)(layer)
+
+    hold(monkeypatch, lambda race: read)
+    units = [*(Unit(unit, blocked(stop)) for unit in prefix.units[:4]), Unit(prefix.units[4], before)]
+    return cake(prefix.model, prefix.plan, units, policy, spans=spans, stop=stop)
+
+
+@pytest.mark.parametrize("num_read", range(5))
+def test_both_sides_bring_the_last_unit_together(monkeypatch, prefix, num_read):
+    """Its upper layers were loaded and are not computed, its lower ones are computed: exact all the same."""
+    spans = SpanRecorder()
+    made = last_unit_half_read(monkeypatch, prefix, num_read, None, spans)
+    assert made.met_at == (48 if num_read else CONTEXT)
+    told = [(s.layer, stretch_of(s.name)) for s in spans.spans() if s.name.startswith("compute")]
+    assert told == [(layer, (0, CONTEXT if layer < 5 - num_read else 48)) for layer in range(5)]
+    assert made.nbytes == prefix.units[4].nbytes * num_read // 5
+    prefix.assert_full(made)
+
+
+@pytest.mark.parametrize("num_read", range(5))
+def test_a_unit_that_is_blended_counts_when_it_is_whole(monkeypatch, prefix, num_read):
+    made = last_unit_half_read(monkeypatch, prefix, num_read, HKVD(0.5), SpanRecorder())
+    assert made.met_at == CONTEXT
+    prefix.assert_full(made)
+
+
+def test_layers_that_were_computed_meanwhile_are_not_read(monkeypatch, prefix):
+    races, read = hold(monkeypatch, lambda race: len(read) == 3), []
+
+    def until_computed(layer: int) -> None:
+        read.append(layer)
+        if layer == 2:
+            races[0].wait(lambda race: race.computed[1] == CONTEXT)
+
+    units = [*(Unit(u) for u in prefix.units[:4]), Unit(prefix.units[4], until_computed)]
+    made = cake(prefix.model, prefix.plan, units)
+    assert read == [4, 3, 2]
+    prefix.assert_full(made)
+
+
 def test_units_that_have_to_be_decoded_are_exact(monkeypatch, prefix):
-    race_to(monkeypatch, 0)
+    hold(monkeypatch, lambda race: race.loaded[0] == 0)
     spans = SpanRecorder()
     made = cake(prefix.model, prefix.plan, [Unit(u, is_encoded=True) for u in prefix.units], spans=spans)
     assert made.met_at == 0
@@ -300,13 +347,7 @@ def test_cancelling_ends_both_fronts(monkeypatch, prefix):
         assert stop.wait(PATIENCE_S)
         raise Cancelled
 
-    class AfterReading(Race):
-        @property
-        def gap(self) -> int:
-            assert cancel.wait(PATIENCE_S)
-            return self.loaded - self.computed
-
-    monkeypatch.setattr(cake_module, "Fronts", AfterReading)
+    hold(monkeypatch, lambda race: cancel.wait(PATIENCE_S))
     with pytest.raises(Cancelled):
         cake(prefix.model, prefix.plan, [Unit(u, user_leaves) for u in prefix.units], cancel=cancel, stop=stop)
     assert threads and not threads[0].is_alive()
