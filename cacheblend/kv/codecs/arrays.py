@@ -13,6 +13,8 @@ from cacheblend.kv.chunk import as_bytes
 
 _BITS = {torch.bfloat16: np.uint16, torch.float16: np.float16, torch.float32: np.float32}
 
+_HALF_RANGE = (-65504.0, 65504.0)  # an error of rounding must not make the largest float16 infinite
+
 
 def floats(tensor: torch.Tensor) -> np.ndarray:
     """A CPU tensor's values as float32 of the same shape, exact; ValueError unless they are finite 16- or 32-bit."""
@@ -24,13 +26,18 @@ def floats(tensor: torch.Tensor) -> np.ndarray:
 
 
 def place(values: np.ndarray, out: torch.Tensor) -> None:
-    """Round float32 values to the dtype of a contiguous CPU tensor of the same shape (ties to even) and write them."""
+    """Round float32 values to the dtype of a contiguous CPU tensor of the same shape (ties to even) and write them.
+
+    ValueError unless they are finite: they come from a payload that may be damaged.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError("the payload decodes to infinities or NaN")
     target = _raw(out)
     if out.dtype is torch.bfloat16:
         bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
         target[...] = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
     else:
-        target[...] = values
+        target[...] = values.clip(*_HALF_RANGE) if out.dtype is torch.float16 else values
 
 
 def _raw(tensor: torch.Tensor) -> np.ndarray:

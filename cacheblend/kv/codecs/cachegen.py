@@ -3,7 +3,7 @@
 Four steps differ from the paper, each because it measures better (benchmarks/codecs.py has the variants beside it):
 
 - The step of quantisation follows each token's own size, head by head. Tokens that much attention goes to, the first
-  above all, have small values, and an error on them reaches every answer: KL falls by a factor of 10 at one size.
+  above all, have small values, and an error on them reaches every answer: KL falls to a tenth at the same size.
 - Deltas are taken between quantised numbers, so that anchors need no finer bins; and against none, a quarter, … or all
   of the anchor, whichever makes a channel smallest. In the embedded model neighbouring tokens are hardly alike, neither
   in keys, which are stored before RoPE here, nor in values: the whole delta would have twice the variance.

@@ -150,6 +150,14 @@ def test_deltas_pay_where_neighbouring_tokens_are_alike_and_do_no_harm_elsewhere
     assert size["shuffled", free] <= 1.002 * size["shuffled", (0,)] < size["shuffled", (4,)]
 
 
+@pytest.mark.parametrize("name", LOSSY)
+def test_the_largest_half_stays_finite(name):
+    kv = random_layer((30, 2, 8), torch.float16)
+    kv.keys[3:20, 0, 0] = 65504.0
+    kv.keys[2, 1, 1] = -65504.0
+    assert round_trip(name, kv).keys.isfinite().all()
+
+
 def test_a_token_far_out_of_range_is_kept_in_sixteen_bits():
     kv = random_layer((64, 2, 16), torch.float32)
     kv.keys[:, :, 0] += 40  # a mean far from 0 beside one token at 0, which quarters of octaves cannot reach
@@ -302,8 +310,10 @@ def test_damaged_payloads_decode_to_something_or_are_refused(name):
         start, length = rng.randrange(len(damaged)), rng.choice((0, 0, 4, 40))
         damaged[start : start + length] = rng.randbytes(length)
         try:
-            with np.errstate(all="ignore"):  # damaged scales overflow; a checksum stands in front of every decoder
-                decode(name, bytes(damaged), empty_like(kv))
+            out = empty_like(kv)
+            with np.errstate(all="ignore"):  # damaged scales overflow
+                decode(name, bytes(damaged), out)
+            assert out.keys.isfinite().all() and out.values.isfinite().all()
         except ValueError:
             refused += 1
     assert refused > 0
