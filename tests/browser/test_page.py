@@ -74,7 +74,13 @@ def test_the_whole_job(page: Page, tmp_path):
         assert from_json(run.value.path().read_text()).question == "Who wrote first?"
 
         show(page, "How it works")
-        assert page.get_by_role("tab").all_text_contents() == ["Compare", "Inspect", "Timeline", "How it works"]
+        assert page.get_by_role("tab").all_text_contents() == [
+            "Compare",
+            "Inspect",
+            "Timeline",
+            "Store",
+            "How it works",
+        ]
         expect(page.locator(".about .modes section")).to_have_count(3)
 
 
