@@ -47,11 +47,7 @@ def _pair(trace: Trace, facts: Loading) -> str:
     """The first token as predicted and as measured, to one scale."""
     expected, came = facts.predicted_ttft_ms, trace.ttft_ms
     if expected is None:
-        reason = (
-            "Cake predicts nothing: it adapts while it runs."
-            if facts.order is LoadOrder.CAKE
-            else "Nothing was predicted: the controller had never seen this place or this codec. Run again, and it can."
-        )
+        reason = "Nothing was predicted: the controller had never seen this place or this codec. Run again, and it can."
         return f'<div class="pair">{_bar("measured", came, came)}</div><p class="quiet">{reason}</p>'
     error = (expected - came) / came
     side = "late" if error > 0 else "early"

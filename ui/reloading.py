@@ -29,7 +29,7 @@ NO_DOCUMENTS = (
     "This run was recorded earlier, and its documents are not here: ask a question of your own under Compare, then run "
     "it again here on other devices."
 )
-MEASURING = "Measuring what computing costs on this machine, once"
+MEASURING = "Measuring what computing costs on this machine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def reload(studio: Studio, session_id: str | None, run_id: str, wish: Wish) -> I
         raise ValueError(refusal or GONE)
     hits, blend = run.hits, run.blend if wish.ratio is None else with_ratio(run.blend, wish.ratio)
     with session.job() as cancel:
-        engine = studio.engine_of(session, print)
+        engine = studio.engine_of(session, _nothing)
         yield from measured(studio, cancel)
         yield Step(notices.progress("Getting the caches ready"))
         events = engine.compare(
@@ -112,15 +112,15 @@ def reload(studio: Studio, session_id: str | None, run_id: str, wish: Wish) -> I
                     yield Step(notices.IDLE, made)
 
 
-def measured(studio: Studio, cancel: threading.Event) -> Generator[Step, None, None]:
-    """Measure the machine if that was never done."""
-    engine = studio.engine(print)
-    if engine.machine.profile is not None:
+def measured(studio: Studio, cancel: threading.Event, *, again: bool = False) -> Generator[Step, None, None]:
+    """Measure the machine if that was never done, or `again`."""
+    engine = studio.engine(_nothing)
+    if engine.machine.profile is not None and not again:
         return
 
     def job(tell: object) -> None:
         with studio.turn:
-            engine.calibrate(progress=tell, cancel=cancel)
+            engine.calibrate(recalibrate=again, progress=tell, cancel=cancel)
 
     yield Step(notices.progress(MEASURING))
     yield from stream(job, lambda done, total: Step(notices.progress(MEASURING, done, total)))
@@ -144,3 +144,7 @@ def choice(engine: Engine, comparison: Comparison, trace: Trace, loading: LoadCo
         decode_ms_per_token=decode_ms,
     )
     return ratio_for_device(machine.profile, device, workload)
+
+
+def _nothing(_: str) -> None:
+    """The model is loaded: there is nothing to say."""

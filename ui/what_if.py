@@ -82,7 +82,7 @@ def measure(studio: Studio, session: Session) -> Iterator[Step]:
     """Load the model if need be, and measure what computing costs here."""
     with session.job() as cancel:
         yield from stream(studio.engine, lambda said: Step(notices.progress(said)))
-        yield from measured(studio, cancel)
+        yield from measured(studio, cancel, again=True)
     yield Step(notices.done("Measured: the figures are this machine's now."))
 
 

@@ -20,9 +20,9 @@ from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.documents import Chunk
 from cacheblend.events import Compared, Event, Finished, FirstToken, Started, TextDelta
 from cacheblend.kv import ChunkKey, ChunkKV, LayerKV
-from cacheblend.loading import LoadConfig, LoadOrder, Place, StoreConfig
+from cacheblend.loading import LoadConfig, Place, StoreConfig
 from cacheblend.machine import Machine
-from cacheblend.meeting import stretch
+from cacheblend.meeting import stretch_of
 from cacheblend.prompt import PromptTooLongError
 from cacheblend.retrieval import Hit
 from cacheblend.store import StoreFullError, open_store
@@ -50,7 +50,14 @@ ENVIRONMENT = Environment(
 )
 CONTEXT_LIMIT = 20_000
 PROFILE = ComputeProfile(
-    label="fake-1M", num_layers=6, kv_bytes=1000, project_row=0.002, finish_row=0.01, causal_cell=1e-6, masked_cell=1e-6
+    label="fake-1M",
+    num_layers=6,
+    kv_bytes=1000,
+    project_row=0.002,
+    finish_row=0.01,
+    causal_cell=1e-6,
+    masked_cell=1e-6,
+    first_token=0.5,
 )
 
 
@@ -104,7 +111,11 @@ class FakeEngine:
         return Collection(self.tokenizer, FakeEmbedder(), chunk_tokens=chunk_tokens)
 
     def calibrate(
-        self, progress: Callable[[int, int], None] | None = None, cancel: threading.Event | None = None
+        self,
+        *,
+        recalibrate: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
     ) -> ComputeProfile:
         for done in range(4):
             if progress:
@@ -192,8 +203,6 @@ class FakeEngine:
             traces.append(replace(fake_trace(mode), is_warm=is_warm, loading=facts))
             if facts and facts.predicted:
                 traces[-1] = replace(traces[-1], spans=(*later(facts.predicted), *traces[-1].spans[-1:]))
-            if facts and facts.met_at is not None:
-                traces[-1] = replace(traces[-1], spans=meeting(traces[-1], facts))
             yield Finished(mode, traces[-1])
         self.store.settle()
         yield Compared(fake_comparison(question, hits, traces))
@@ -211,9 +220,8 @@ class FakeEngine:
             return None
         tokens = sum(len(h.chunk.token_ids) for h in hits)
         workload = Workload(context_tokens=tokens, suffix_tokens=10)
-        predicted = self.machine.predict(loading.device, workload, 0.15, pipelined=loading.pipelined)
-        if loading.order is LoadOrder.CAKE:
-            predicted = ()
+        predicted = self.machine.predict(loading.device, workload, 0.15, loading, pipelined=loading.pipelined)
+        loaded = next((stretch_of(span.name) for span in predicted if span.lane is Lane.LOAD), None)
         return Loading(
             places=(Place.MEMORY,),
             device=loading.device.name if loading.device else "",
@@ -221,7 +229,7 @@ class FakeEngine:
             order=loading.order,
             is_pipelined=loading.pipelined,
             nbytes=tokens * self.kv_bytes_per_token,
-            met_at=tokens // 3 if loading.order is LoadOrder.CAKE else None,
+            met_at=loaded[0] if loaded else None,
             predicted=predicted,
         )
 
@@ -251,16 +259,6 @@ def later(predicted: Sequence[Span]) -> list[Span]:
         replace(s, name=s.name.removeprefix("predicted "), start_ms=1.1 * s.start_ms, end_ms=1.1 * s.end_ms)
         for s in predicted
     ]
-
-
-def meeting(trace: Trace, facts: Loading) -> tuple[Span, ...]:
-    """Two fronts that meet halfway to the first token."""
-    assert facts.met_at is not None
-    end, ms = facts.nbytes // 1000, trace.ttft_ms / 2
-    up = Span(lane=Lane.COMPUTE, name=f"layer 0, {stretch(0, facts.met_at)}", start_ms=0, end_ms=ms, layer=0)
-    name = f"load {stretch(facts.met_at, end)}"
-    down = Span(lane=Lane.LOAD, name=name, start_ms=0, end_ms=ms, emulated=bool(facts.device))
-    return (up, down, *trace.spans[-2:])
 
 
 def fake_trace(mode: Mode) -> Trace:

@@ -149,19 +149,22 @@ def test_the_controller_says_what_it_would_choose_and_why_or_that_it_cannot(stud
     *_, last = reloading.reload(studio, asked[0].id, asked[1], form(device=AS_FOUND))
     assert last.reloaded.choice is None
     assert "cannot say yet" in reloaded.controller(last.reloaded)
+    assert "Nothing was predicted" in reloaded.render(last.reloaded, None)
     *_, last = reloading.reload(studio, asked[0].id, asked[1], form(order="cake"))
     assert "Layer by layer it would recompute" in reloaded.controller(last.reloaded)
 
 
-def test_cake_shows_its_fronts_and_predicts_nothing(studio, asked):
+def test_cake_shows_its_fronts(studio, asked):
     words, lanes, fronts = drawings(studio.run(asked[1]))
     assert (words, lanes["visible"], fronts["visible"]) == ("", False, False)
     list(reloading.reload(studio, asked[0].id, asked[1], form(order="cake")))
     words, lanes, fronts = drawings(studio.run(asked[1]))
-    assert "Cake predicts nothing" in words
+    assert "predicted first token" in words
     assert "computed from the front" in words
     assert fronts["visible"]
     assert "Fronts meet" in fronts["value"].layout.title.text
+    marks = {bar.name: (bar.x[0], bar.y[0]) for bar in fronts["value"].data if bar.mode == "markers"}
+    assert marks["fronts met"] == pytest.approx((1.1 * marks["predicted"][0], marks["predicted"][1]))
     list(reloading.reload(studio, asked[0].id, asked[1], form()))
     words, lanes, fronts = drawings(studio.run(asked[1]))
     assert not fronts["visible"]
