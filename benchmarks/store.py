@@ -8,6 +8,7 @@ order, and medians are printed, because machines drift. `dd` is taken at its own
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import mmap
 import os
@@ -20,11 +21,11 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from cacheblend.kv import ChunkKey, ChunkKV, LayerKV
@@ -38,6 +39,7 @@ CHUNKS, TOKENS, LAYERS, KV_HEADS, HEAD_DIM = 6, 512, 30, 3, 64
 ENTRIES = (100, 1_000, 10_000, 100_000)
 LOOKUPS = 1000
 ROOMY = 1 << 40
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
@@ -78,41 +80,39 @@ def random_chunk(name: int, tokens: int, layers: int, kv_heads: int = KV_HEADS, 
 
 
 def lookups(folder: Path) -> list[dict[str, float]]:
-    """A row for each number of entries; the files of a smaller folder stay for the larger."""
-    tier, keys, rows = DiskTier(folder, ROOMY), list[ChunkKey](), list[dict[str, float]]()
-    for entries in ENTRIES:
-        for name in range(len(keys), entries):
-            chunk = tier.prepare(random_chunk(name, tokens=1, layers=1, kv_heads=1, head_dim=2))
-            content = chunk.head.ljust(chunk.offsets[0], b"\0") + chunk.payloads[0]  # put would sync each of them
-            (folder / f"{chunk.key.digest}.kv").write_bytes(content)
-            keys.append(chunk.key)
-        rows.append(lookup_row(folder, keys))
-    return rows
+    """A row for each number of entries, each in a folder of its own."""
+    opened = [open_filled(folder / str(entries), entries) for entries in ENTRIES]
+    times: list[dict[str, list[float]]] = [{"hit_us": [], "miss_us": [], "oldest_us": []} for _ in ENTRIES]
+    choose = random.Random(0)
+    for n in range(LOOKUPS):
+        missing = ChunkKey.of("nobody's", (n,))
+        for (tier, keys, _), taken in zip(opened, times, strict=True):
+            key = choose.choice(keys)
+            tier.get(key)  # so that its file is in the page cache at every size
+            taken["hit_us"].append(1e6 * seconds(partial(tier.get, key)))
+            taken["miss_us"].append(1e6 * seconds(partial(tier.get, missing)))
+            taken["oldest_us"].append(1e6 * seconds(tier.oldest))
+    return [
+        {"entries": len(tier), **row, **{name: statistics.median(us) for name, us in taken.items()}}
+        for (tier, _, row), taken in zip(opened, times, strict=True)
+    ]
 
 
-def lookup_row(folder: Path, keys: Sequence[ChunkKey]) -> dict[str, float]:
-    """Open a folder, look things up, and see what the index takes."""
+def open_filled(folder: Path, entries: int) -> tuple[DiskTier, list[ChunkKey], dict[str, float]]:
+    """A tier of so many tiny files, their keys, how long it took to open and what its index takes."""
+    maker, keys = DiskTier(folder, ROOMY), []
+    for name in range(entries):
+        chunk = maker.prepare(random_chunk(name, tokens=1, layers=1, kv_heads=1, head_dim=2))
+        content = chunk.head.ljust(chunk.offsets[0], b"\0") + chunk.payloads[0]
+        (folder / f"{chunk.key.digest}.kv").write_bytes(content)  # put would sync each of them
+        keys.append(chunk.key)
+    opening_ms = 1e3 * seconds(lambda: DiskTier(folder, ROOMY))
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     tier = DiskTier(folder, ROOMY)
     index_bytes = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    start = time.perf_counter()
-    DiskTier(folder, ROOMY)
-    opening = time.perf_counter() - start
-    choose = random.Random(0)
-    hits = [choose.choice(keys) for _ in range(LOOKUPS)]
-    misses = [ChunkKey.of("nobody's", (n,)) for n in range(LOOKUPS)]
-    for key in hits:  # so that every size is measured with its files in the page cache
-        tier.get(key)
-    return {
-        "entries": len(tier),
-        "hit_us": 1e6 * statistics.median(seconds(partial(tier.get, key)) for key in hits),
-        "miss_us": 1e6 * statistics.median(seconds(partial(tier.get, key)) for key in misses),
-        "oldest_us": 1e6 * statistics.median(seconds(tier.oldest) for _ in range(LOOKUPS)),
-        "opening_ms": 1e3 * opening,
-        "index_bytes_per_entry": index_bytes / len(tier),
-    }
+    return tier, keys, {"opening_ms": opening_ms, "index_bytes_per_entry": index_bytes / entries}
 
 
 def print_lookups(rows: Sequence[dict[str, float]]) -> None:
@@ -261,14 +261,16 @@ def drop_cache(files: Sequence[Path]) -> None:
 
 
 def is_cached(file: Path) -> bool:
-    """Whether any of the pages looked at, one in sixteen, can be read without waiting for the disk."""
-    page = bytearray(mmap.PAGESIZE)
-    with file.open("rb") as opened:
-        for offset in range(0, file.stat().st_size, 16 * mmap.PAGESIZE):
-            with suppress(BlockingIOError):
-                os.preadv(opened.fileno(), [page], offset, os.RWF_NOWAIT)
-                return True
-    return False
+    """Whether any page of a file is in the page cache, by mincore: a read that must not wait would fetch it ahead."""
+    with (
+        file.open("rb") as opened,
+        mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as mapped,
+    ):
+        pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), dtype=np.uint8)
+        address = np.frombuffer(mapped, dtype=np.uint8).ctypes.data
+        if LIBC.mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(mapped)), pages.ctypes.data_as(ctypes.c_void_p)):
+            raise OSError(ctypes.get_errno(), "mincore")
+        return bool((pages & 1).any())
 
 
 def print_throughput(result: dict[str, Any]) -> None:

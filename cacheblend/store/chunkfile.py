@@ -62,9 +62,9 @@ class DiskChunk(Described):
         if out.nbytes != self.header.sizes[layer]:
             raise ChunkLostError(self.key, layer, f"{self.header.sizes[layer]} bytes are no layer of {out.nbytes}")
         parts = (as_bytes(out.keys).data, as_bytes(out.values).data)
-        # Buffered and without hints: on the ext4 disk where it was measured, the kernel's own reading ahead was 1.7 ×
-        # faster than WILLNEED on the next layers and 1.8 × than O_DIRECT, which waits for each layer; and what lies in
-        # the page cache serves the next question.
+        # Buffered and without hints: where it was measured (benchmarks/store.py; ext4 on a device that reads 8 MiB
+        # ahead), the kernel's own reading ahead was 1.5 × as fast as asking for the next layers (WILLNEED) and twice as
+        # fast as O_DIRECT, which waits for each layer; and what lies in the page cache serves the next question.
         try:
             num_read = os.preadv(self.fd, parts, self._offsets[layer])
         except OSError as error:
