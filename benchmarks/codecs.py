@@ -2,7 +2,9 @@
 
 `python -m benchmarks.codecs --json assets/recorded/codecs.json` measures on the sample collections:
 
-- size against 16 bits a number, and the time of encoding and decoding 512 tokens in every layer, on one thread;
+- size against 16 bits a number, and the time of encoding and decoding 512 tokens in every layer, on one thread: the
+  fastest of the texts, which are equally long, because whatever else runs on the machine only adds;
+  beside it recomputing them, on as many threads as torch has;
 - the relative L2 error of keys and values;
 - prefix: a text behind its own true prefix, where lossless caches are exact and the codec's error stands alone: mean KL
   of the next token over the 64 tokens that follow, in the engine's dtype (where two roundings that differ in their last
@@ -77,10 +79,11 @@ class Tripped:
 class Text:
     """One case of the exact setting: KV of a context, the tokens behind it, and the logits at them without a codec.
 
-    exact_logits: the same KV, the model in float32.
+    prefill_ms: what computing the KV took; exact_logits: the same KV, the model in float32.
     """
 
     layers: tuple[LayerKV, ...]
+    prefill_ms: float
     following: torch.Tensor
     logits: torch.Tensor
     exact_logits: torch.Tensor
@@ -141,8 +144,9 @@ def prefix_rows(
             name,
             {
                 "size_ratio": nbytes / sum(t.nbytes for t in trips),
-                "encode_ms": statistics.median(t.encode_ms for t in trips),
-                "decode_ms": statistics.median(t.decode_ms for t in trips),
+                "encode_ms": min(t.encode_ms for t in trips),
+                "decode_ms": min(t.decode_ms for t in trips),
+                "recompute_ms": min(text.prefill_ms for text in texts),
                 "key_error": statistics.mean(t.key_error for t in trips),
                 "value_error": statistics.mean(t.value_error for t in trips),
                 "kl": statistics.mean(added_kl(engine.model, text, t.layers, text.logits) for text, t in pairs),
@@ -159,9 +163,11 @@ def ids_of(collection: Collection) -> torch.Tensor:
 
 def text_of(model: LayerwiseModel, exact: LayerwiseModel, ids: torch.Tensor) -> Text:
     """Prefill a context and score what follows it with both models."""
+    start = time.perf_counter()
     layers, following = prefill_chunk(model, ids[:-FOLLOWING]), ids[-FOLLOWING:]
+    prefill_ms = 1000 * (time.perf_counter() - start)
     scored = (following_logits(each, layers, following) for each in (model, exact))
-    return Text(layers, following, *scored)
+    return Text(layers, prefill_ms, following, *scored)
 
 
 def trip(codec: Codec, layers: Sequence[LayerKV]) -> Tripped:

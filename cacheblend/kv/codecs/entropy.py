@@ -7,6 +7,9 @@ Columns that spread alike share a probability table, because a table costs bytes
 - ANS (asymmetric numeral systems, the `constriction` library) is half a percent to 2 % smaller, takes 4 ms for the
   same, and holds the lock; one call decodes the columns of one table, a quarter of a millisecond. Its tables are
   integers: the same on every machine, which a formula evaluated in floating point would not promise.
+
+Beside a thread that decodes without a pause, a prefill on one thread takes 1.2 times as long with HUFFMAN and 1.9 times
+with ANS (two cores).
 """
 
 from __future__ import annotations
