@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A context's chunks in order. num_missing: how many had to be prefilled first."""
+    """A context's chunks in order. fresh: those that had to be prefilled first, and need not be read any more."""
 
     chunks: tuple[StoredChunk, ...]
-    num_missing: int
+    fresh: frozenset[ChunkKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ChunkCaches:
         with spans.span(Lane.LOOKUP, "lookup"):
             keys = [self.key(token_ids) for token_ids in wanted]
             found = [self.store.get(key, ids) for key, ids in zip(keys, wanted, strict=True)]
-        num_missing = found.count(None)
+        fresh = frozenset(key for key, chunk in zip(keys, found, strict=True) if chunk is None)
         with self.store.pinned(keys):
             for i, (segment, token_ids) in enumerate(zip(plan.context, wanted, strict=True)):
                 if found[i] is None:
@@ -100,7 +100,23 @@ class ChunkCaches:
                     with spans.span(Lane.PRECOMPUTE, segment.source or segment.kind):
                         found[i] = entry = self._prefill(token_ids, cancel)
                     self._offer(entry)
-        return Found(tuple(chunk for chunk in found if chunk is not None), num_missing)
+        return Found(tuple(chunk for chunk in found if chunk is not None), fresh)
+
+    def fill(
+        self,
+        chunks: Sequence[StoredChunk],
+        forms: Sequence[StoredChunk | None],
+        spans: SpanRecorder,
+        cancel: threading.Event | None,
+    ) -> Found:
+        """Prefill the chunks of which there is no form, each as a span of its own."""
+        fresh: dict[ChunkKey, ChunkKV] = {}
+        for chunk, form in zip(chunks, forms, strict=True):
+            if form is None:
+                with spans.span(Lane.PRECOMPUTE, "computed sooner than loaded"):
+                    fresh[chunk.key] = self._prefill(chunk.token_ids, cancel)
+        filled = tuple(form or fresh[chunk.key] for chunk, form in zip(chunks, forms, strict=True))
+        return Found(filled, frozenset(fresh))
 
     def precompute_prefix(self, token_ids: Sequence[int], *, cancel: threading.Event | None = None) -> int:
         """Store a prefix in units behind everything in front of them, which is exact; how many were not there."""

@@ -42,6 +42,7 @@ from cacheblend.prompt import PromptBuilder, PromptPlan
 from cacheblend.retrieval import Hit, load_embedder
 from cacheblend.run import Prefilled, Reference, Run
 from cacheblend.store import Store, open_store
+from cacheblend.streaming import in_time
 from cacheblend.trace import Comparison, Environment, Inspection, Loading, Mode, Trace
 
 logger = logging.getLogger(__name__)
@@ -206,15 +207,16 @@ class Engine:
         """
         capacity = plan.num_tokens + reserve
         is_auto = mode is Mode.BLEND and blend.ratio == AUTO
-        if is_auto and self.machine.profile is None:
+        if (is_auto or loading.target_ms is not None) and self.machine.profile is None:
             self.calibrate()  # before the clock starts
         spans = SpanRecorder(self.model.device)
         if mode is Mode.FULL:
             return self._prefill_full(plan, capacity, spans, cancel)
         found = self.caches.find(plan, spans, cancel)
-        if loading.codec != LOSSLESS:
-            found = Found(tuple(_encoded(chunk, loading.codec) for chunk in found.chunks), 0)
+        if loading.codec != LOSSLESS or loading.target_ms is not None:
+            forms = self._encoded(found, loading)
             spans = SpanRecorder(self.model.device)  # encoding is part of storing: the clock starts behind it
+            found = self.caches.fill(found.chunks, forms, spans, cancel)
         facts = _facts(found, loading)
         device = loading.device or self.machine.device(facts)
         workload = self._workload(plan, blend, loading, facts)
@@ -227,6 +229,7 @@ class Engine:
                 found.chunks,
                 blend.policy(mode),
                 loading,
+                fresh=found.fresh,
                 repair=self.caches.repair(found.chunks, spans, cancel),
                 capacity=capacity,
                 deviation=blend.deviation,
@@ -244,7 +247,7 @@ class Engine:
             logits=brought.fused.logits,
             spans=spans,
             kept_per_layer=brought.fused.kept_per_layer,
-            is_warm=found.num_missing == 0,
+            is_warm=not found.fresh,
             ratio=ratio,
             loading=replace(facts, predicted=expected),
         )
@@ -263,10 +266,10 @@ class Engine:
         """
         spans = SpanRecorder(self.model.device)
         units = self.caches.find_prefix(plan.token_ids[: plan.context_tokens], spans)
-        found = Found(units, 0)
+        found = Found(units)
         if loading.codec != LOSSLESS:
-            found = Found(tuple(_encoded(unit, loading.codec) for unit in units), 0)
-            spans = SpanRecorder(self.model.device)
+            found = Found(tuple(_encoded(unit, loading.codec) for unit in units))
+            spans = SpanRecorder(self.model.device)  # as in `prefill_plan`
         stored = sum(unit.num_tokens for unit in units)
         behind = PromptPlan.of((), [unit.token_ids for unit in units], plan.token_ids[stored:])
         with self.store.pinned(unit.key for unit in units):
@@ -387,6 +390,16 @@ class Engine:
             is_warm=True,
             ratio=1.0,
         )
+
+    def _encoded(self, found: Found, loading: LoadConfig) -> Sequence[StoredChunk | None]:
+        """The chunks as a tier with that codec would keep them; None where computing is sooner than loading."""
+        if loading.target_ms is None:
+            return [_encoded(chunk, loading.codec) for chunk in found.chunks]
+        device, profile = loading.device or self.machine.device(_facts(found, loading)), self.machine.profile
+        if device is None or profile is None:
+            raise ValueError("a target needs a device whose bandwidth is known: name one to emulate.")
+        bandwidth = device.over_time[0][1] if device.over_time else device.bandwidth
+        return in_time(found.chunks, loading.target_ms, bandwidth, self.machine.decode_ms, profile.prefill_ms)
 
     def _workload(self, plan: PromptPlan, blend: BlendConfig, loading: LoadConfig, facts: Loading) -> Workload | None:
         """The run as the controller sees it; None without a context, or with a codec whose speed was never seen."""

@@ -97,15 +97,17 @@ class LoadConfig:
     """How cached KV reaches the layer that needs it.
 
     pipelined: read layer i+1 while layer i is computed, at most `prefetch` layers ahead; device: emulate one by slowing
-    the place where the caches really are; codec: what the caches are encoded with on the way, by name; order: layer by
-    layer, or Cake's two fronts, computing `compute_chunk` tokens at a time; compute_share: emulate a processor of which
-    only this share is free.
+    the place where the caches really are; codec: what the caches are encoded with on the way, by name; target_ms:
+    choose the codec's level for each chunk instead, so that all of them are there by then (CacheGen, section 5.3);
+    order: layer by layer, or Cake's two fronts, computing `compute_chunk` tokens at a time; compute_share: emulate a
+    processor of which only this share is free.
     """
 
     pipelined: bool = True
     prefetch: int = 4
     device: Device | None = None
     codec: str = "lossless"
+    target_ms: float | None = None
     order: LoadOrder = LoadOrder.LAYERWISE
     compute_chunk: int = 512
     compute_share: float = 1.0
@@ -114,5 +116,7 @@ class LoadConfig:
         object.__setattr__(self, "order", LoadOrder(self.order))
         if self.prefetch < 1 or self.compute_chunk < 1:
             raise ValueError("prefetch and compute_chunk must be at least 1")
+        if self.target_ms is not None and not (self.target_ms > 0 and self.codec == "lossless"):
+            raise ValueError("target_ms must be positive, and chooses the codec itself: leave codec at lossless")
         if not 0 < self.compute_share <= 1:
             raise ValueError(f"compute_share must be above 0 and at most 1, got {self.compute_share}")

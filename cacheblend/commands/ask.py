@@ -45,6 +45,7 @@ def add_arguments(ask: argparse.ArgumentParser) -> None:
     loading.add_argument("--emulate", type=options.device, metavar="DEVICE", help="slower: “SSD 1 GB/s”, “7Gbps” …")
     loading.add_argument("--load-order", type=LoadOrder, choices=list(LoadOrder), default=LoadOrder.LAYERWISE)
     loading.add_argument("--load-codec", default="lossless", help="encode the caches on their way")
+    loading.add_argument("--load-target-ms", type=float, help="choose each chunk's level so that all are there by then")
     loading.add_argument("--no-pipeline", action="store_true", help="do not read ahead")
     options.add_collection(ask)
     options.add_model(ask)
@@ -55,7 +56,11 @@ def run(args: argparse.Namespace) -> int:
     """Index, retrieve, compare, print."""
     blend = BlendConfig(ratio=args.ratio, selector=args.selector, deviation=args.deviation)
     loading = LoadConfig(
-        device=args.emulate, order=args.load_order, codec=args.load_codec, pipelined=not args.no_pipeline
+        device=args.emulate,
+        order=args.load_order,
+        codec=args.load_codec,
+        target_ms=args.load_target_ms,
+        pipelined=not args.no_pipeline,
     )
     with options.engine(args) as engine:
         hits = _retrieve(engine, args)

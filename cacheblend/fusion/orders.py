@@ -6,7 +6,7 @@ Chooses by LoadConfig and tells both in the same terms; the work is in pipeline.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from cacheblend.fusion.cake import cake
@@ -15,11 +15,11 @@ from cacheblend.fusion.pipeline import opened
 from cacheblend.fusion.policies import SelectionPolicy
 from cacheblend.fusion.source import Repair, unread_layers
 from cacheblend.fusion.spans import SpanRecorder
-from cacheblend.kv import StoredChunk
+from cacheblend.kv import ChunkKey, StoredChunk
 from cacheblend.loading import LoadConfig, LoadOrder
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.prompt import PromptPlan
-from cacheblend.store.throttle import Link
+from cacheblend.store.throttle import emulated
 from cacheblend.trace import Deviation
 
 
@@ -39,6 +39,7 @@ def bring(
     policy: SelectionPolicy,
     loading: LoadConfig,
     *,
+    fresh: Container[ChunkKey] = (),
     repair: Repair,
     capacity: int,
     deviation: Deviation,
@@ -46,11 +47,23 @@ def bring(
     spans: SpanRecorder,
     cancel: threading.Event | None,
 ) -> Brought:
-    """Prefill `plan`, whose context is `chunks`, as `loading` asks for it. repair: gets a lost chunk again."""
+    """Prefill `plan`, whose context is `chunks`, as `loading` asks for it.
+
+    fresh: chunks that were computed just now, and do not come from the device that is emulated; repair: gets a lost
+    chunk again.
+    """
     if loading.order is LoadOrder.LAYERWISE:
         skipped = unread_layers(policy, plan, model.num_layers)
         with opened(
-            model, chunks, capacity, loading, spans=spans, repair=repair, first_layer=skipped, cancel=cancel
+            model,
+            chunks,
+            capacity,
+            loading,
+            spans=spans,
+            repair=repair,
+            fresh=fresh,
+            first_layer=skipped,
+            cancel=cancel,
         ) as source:
             fused = fuse(
                 model,
@@ -66,13 +79,10 @@ def bring(
         read = 1 - skipped / model.num_layers
         return Brought(fused, round(read * sum(chunk.nbytes for chunk in chunks)), None)
     stop = threading.Event()
-    if loading.device is not None:
-        link = Link(loading.device)
-        chunks = [link.behind(chunk, stop) for chunk in chunks]
     caked = cake(
         model,
         plan,
-        chunks,
+        emulated(loading.device, chunks, fresh, stop),
         policy,
         compute_chunk=loading.compute_chunk,
         compute_share=loading.compute_share,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,10 +19,10 @@ import torch
 from cacheblend import cancel as cancelling
 from cacheblend.fusion.source import ChunkSource, LayerSource, Repair
 from cacheblend.fusion.spans import SpanRecorder
-from cacheblend.kv import ChunkKV, ChunkLostError, LayerKV, StoredChunk
+from cacheblend.kv import ChunkKey, ChunkKV, ChunkLostError, LayerKV, StoredChunk
 from cacheblend.loading import LoadConfig
 from cacheblend.models.layerwise import LayerwiseModel
-from cacheblend.store.throttle import Link
+from cacheblend.store.throttle import emulated
 
 CANCEL_CHECK_S = 0.1
 
@@ -137,21 +137,20 @@ def opened(
     *,
     spans: SpanRecorder,
     repair: Repair | None,
+    fresh: Container[ChunkKey] = (),
     first_layer: int = 0,
     cancel: threading.Event | None = None,
 ) -> Iterator[LayerSource]:
     """A source of these chunks as `loading` asks for it: behind an emulated device or not, read ahead or not.
 
-    first_layer: layers in front of it are not read.
+    fresh: chunks that were computed just now, and do not come from the device; first_layer: layers in front of it are
+    not read.
     """
     is_pipelined = reads_ahead(chunks, loading)
     stop = threading.Event() if is_pipelined else cancel
-    if loading.device is not None:
-        link = Link(loading.device)
-        chunks = [link.behind(chunk, stop) for chunk in chunks]
     source = ChunkSource(
         model,
-        chunks,
+        emulated(loading.device, chunks, fresh, stop),
         capacity,
         spans=spans,
         is_emulated=loading.device is not None,

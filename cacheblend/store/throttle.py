@@ -9,6 +9,7 @@ import math
 import random
 import threading
 import time
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from cacheblend.cancel import Cancelled
@@ -62,6 +63,16 @@ class Link:
         steps = [(-math.inf, self.device.bandwidth), *((began + at, rate) for at, rate in self.device.over_time)]
         ends = [*(at for at, _ in steps[1:]), math.inf]
         return [(rate, end) for (_, rate), end in zip(steps, ends, strict=True) if end > now]
+
+
+def emulated(
+    device: Device | None, chunks: Sequence[StoredChunk], fresh: Container[ChunkKey], stop: threading.Event | None
+) -> list[StoredChunk]:
+    """Chunks behind one link, except those that were computed just now; as they are if there is no device."""
+    if device is None:
+        return list(chunks)
+    link = Link(device)
+    return [chunk if chunk.key in fresh else link.behind(chunk, stop) for chunk in chunks]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from cacheblend.documents import Chunk
 from cacheblend.engine import Engine
 from cacheblend.events import Compared
 from cacheblend.kv import LOSSLESS
-from cacheblend.kv.codecs import CODECS
+from cacheblend.kv.codecs import CODECS, LEVELS
 from cacheblend.loading import Device, LoadConfig, LoadOrder, Place, StoreConfig
 from cacheblend.prompt import PromptPlan
 from cacheblend.recording import from_json, to_json
@@ -241,3 +242,30 @@ def test_a_server_killed_in_the_middle_of_a_run_costs_time_and_nothing_else(hits
         assert compare(tiny_engine(store), hits, modes=[Mode.BLEND]).trace(Mode.BLEND).answer_ids == trace.answer_ids
     finally:
         valkey.end()
+
+
+def test_a_target_chooses_coarser_levels_the_less_time_there_is(engine, hits):
+    engine.machine.profile = replace(profile(engine), finish_row=1e3)  # computing is never sooner
+    engine.machine.decode_ms.update((level.name, 0.0) for level in LEVELS)
+    plain = compare(engine, hits, modes=[Mode.REUSE]).trace(Mode.REUSE)
+    needed = 1000 * plain.loading.nbytes / SLOW.bandwidth
+    read = []
+    for share in (2.0, 0.5, 0.25):
+        loading = LoadConfig(device=SLOW, target_ms=share * needed)
+        read.append(compare(engine, hits, modes=[Mode.REUSE], loading=loading).trace(Mode.REUSE).loading)
+    assert read[0].codec == LOSSLESS and read[0].nbytes == plain.loading.nbytes
+    assert read[0].nbytes > read[1].nbytes >= read[2].nbytes
+    assert "cachegen" in read[2].codec
+
+
+def test_a_target_computes_what_would_take_longer_to_load(engine, hits):
+    engine.machine.profile = replace(profile(engine), finish_row=1e-6)
+    loading = LoadConfig(device=Device(name="snail", bandwidth=10.0), target_ms=1.0)
+    trace = compare(engine, hits, modes=[Mode.REUSE], loading=loading).trace(Mode.REUSE)
+    assert sum(s.lane is Lane.PRECOMPUTE for s in trace.spans) == 5 and not trace.is_warm
+    assert trace.answer_ids == compare(engine, hits, modes=[Mode.REUSE]).trace(Mode.REUSE).answer_ids
+
+
+def test_a_target_and_a_codec_exclude_each_other():
+    with pytest.raises(ValueError, match="chooses the codec itself"):
+        LoadConfig(codec="int8", target_ms=10.0)
