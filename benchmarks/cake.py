@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -23,24 +24,27 @@ import torch
 from benchmarks.ttft import environment
 from cacheblend.engine import Engine
 from cacheblend.fusion.busy import BusySpans
+from cacheblend.fusion.cake import cake
 from cacheblend.fusion.extend import KVCache, extend, prefill_chunk
-from cacheblend.fusion.fusor import WriteBack
-from cacheblend.fusion.orders import Brought, bring
+from cacheblend.fusion.fusor import fuse
+from cacheblend.fusion.pipeline import opened
 from cacheblend.fusion.policies import HKVD, NoRows, SelectionPolicy
+from cacheblend.fusion.source import ChunkSource
 from cacheblend.fusion.spans import SpanRecorder
-from cacheblend.kv import LOSSLESS, ChunkKey, ChunkKV, ChunkLostError, StoredChunk
+from cacheblend.kv import LOSSLESS, ChunkKey, ChunkKV, StoredChunk
 from cacheblend.kv.codecs import CODECS
 from cacheblend.kv.encoded import EncodedChunk
-from cacheblend.loading import Device, LoadConfig, LoadOrder
+from cacheblend.loading import Device, LoadConfig
 from cacheblend.meeting import Meeting, predict_meeting
 from cacheblend.metrics import kl_divergence
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.prefixes import UNIT_TOKENS, prefill_units
 from cacheblend.prompt import PromptPlan
-from cacheblend.trace import Deviation
+from cacheblend.store.throttle import Link
 
 SUFFIX_TOKENS = 24
 MULTIPLES = (1 / 4, 1 / 2, 1, 2, 4)  # of the bandwidth at which loading takes as long as computing
+BLEND_MULTIPLES = (1 / 4, 1, 4)
 FAR_ENDS = (1 / 32, 32)
 SHARES = (1.0, 0.5, 0.125)
 BLEND = HKVD(0.15)
@@ -144,13 +148,26 @@ class Contest:
         self, plan: PromptPlan, stored: Sequence[StoredChunk], device: Device | None, share: float = 1.0
     ) -> Timed:
         """Load all of the context, and compute the suffix."""
-        return self._brought(plan, stored, LoadConfig(device=device, pipelined=False), share)
+
+        def work(spans: SpanRecorder) -> tuple[torch.Tensor, None]:
+            units = stored if device is None else behind(device, stored)
+            return fuse(
+                self.model, plan, ChunkSource(self.model, units, plan.num_tokens), REUSE, spans=spans
+            ).logits, None
+
+        return self._timed(work, share)
 
     def layerwise(
         self, plan: PromptPlan, stored: Sequence[StoredChunk], device: Device, policy: SelectionPolicy = REUSE
     ) -> Timed:
         """Load layer i + 1 while layer i of the suffix, and of what the policy keeps, is computed."""
-        return self._brought(plan, stored, LoadConfig(device=device), policy=policy)
+
+        def work(spans: SpanRecorder) -> tuple[torch.Tensor, None]:
+            config = LoadConfig(device=device)
+            with opened(self.model, stored, plan.num_tokens, config, spans=spans, repair=None) as source:
+                return fuse(self.model, plan, source, policy, spans=spans).logits, None
+
+        return self._timed(work, 1.0)
 
     def cake(
         self,
@@ -158,41 +175,22 @@ class Contest:
         stored: Sequence[StoredChunk],
         device: Device,
         share: float = 1.0,
-        policy: SelectionPolicy = REUSE,
+        policy: SelectionPolicy | None = None,
     ) -> Timed:
-        """Both at once."""
-        return self._brought(plan, stored, LoadConfig(device=device, order=LoadOrder.CAKE), share, policy)
+        """Both at once; a policy blends what was loaded, which is then not a prefix's exact KV."""
+
+        def work(spans: SpanRecorder) -> tuple[torch.Tensor, int]:
+            stop = threading.Event()
+            units = behind(device, stored, stop)
+            made = cake(self.model, plan, units, policy, spans=spans, is_emulated=True, stop=stop)
+            return made.logits, made.met_at
+
+        return self._timed(work, share)
 
     @cached_property
     def bytes_per_token(self) -> float:
         """Of KV, as it is stored."""
         return self._units[0].nbytes / self._units[0].num_tokens
-
-    def _brought(
-        self,
-        plan: PromptPlan,
-        stored: Sequence[StoredChunk],
-        loading: LoadConfig,
-        share: float = 1.0,
-        policy: SelectionPolicy = REUSE,
-    ) -> Timed:
-        def work(spans: SpanRecorder) -> tuple[torch.Tensor, int | None]:
-            brought: Brought = bring(
-                self.model,
-                plan,
-                stored,
-                policy,
-                loading,
-                repair=_fail,
-                capacity=plan.num_tokens,
-                deviation=Deviation.VALUE,
-                write_back=WriteBack.PROJECTED,
-                spans=spans,
-                cancel=None,
-            )
-            return brought.fused.logits, brought.met_at
-
-        return self._timed(work, share)
 
     def _timed(self, work: Callable[[SpanRecorder], tuple[torch.Tensor, int | None]], share: float) -> Timed:
         """Wall time from token ids to first-token logits, on a processor of which a share is free."""
@@ -208,8 +206,10 @@ class Contest:
             torch.cuda.synchronize()
 
 
-def _fail(error: ChunkLostError) -> StoredChunk:
-    raise error
+def behind(device: Device, stored: Sequence[StoredChunk], stop: threading.Event | None = None) -> list[StoredChunk]:
+    """The units behind one emulated device, whose time begins with the first read."""
+    link = Link(device)
+    return [link.behind(unit, stop) for unit in stored]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +233,7 @@ class Costs:
         suffix = statistics.median(contest.load_only(plan, units, None).seconds for _ in range(rounds)) * 1000
         n = tokens / UNIT_TOKENS
         first, second = (half - suffix) / (n / 2), (whole - suffix) / n  # mean cost of a unit in each
-        growth = max(0.0, (second - first) * 4 / n)
+        growth = min(max(0.0, (second - first) * 4 / n), second / n)  # whatever noise says, a unit costs something
         return cls(
             compute_ms=second - growth * (n - 1) / 2,
             growth_ms=growth,
@@ -398,23 +398,25 @@ def codecs(contest: Contest, costs: Costs, tokens: int, rounds: int) -> list[dic
     print(f"codecs at {device.name}, {tokens} tokens")
     for name in CODECS:
         units = contest.units(tokens, name)
-        reference = contest.compute_only(plan)
-        loads = [contest.load_only(plan, units, device).seconds for _ in range(rounds)]
-        cakes = [contest.cake(plan, units, device) for _ in range(rounds)]
+        runs = [
+            (contest.compute_only(plan), contest.load_only(plan, units, device), contest.cake(plan, units, device))
+            for _ in range(rounds)
+        ]
         row = {
             "codec": name,
             "nbytes": sum(unit.nbytes for unit in units),
-            "load_only": loads,
-            "cake": [made.seconds for made in cakes],
-            "met_at": [made.met_at for made in cakes],
-            "compute_only": reference.seconds,
-            "kl": float(kl_divergence(reference.logits, cakes[-1].logits)),
+            "compute_only": [compute.seconds for compute, _, _ in runs],
+            "load_only": [load.seconds for _, load, _ in runs],
+            "cake": [both.seconds for _, _, both in runs],
+            "met_at": [both.met_at for _, _, both in runs],
+            "kl": float(kl_divergence(runs[-1][0].logits, runs[-1][2].logits)),
         }
         rows.append(row)
-        both = statistics.median(row["cake"])
+        over_load = statistics.median(load.seconds / both.seconds for _, load, both in runs)
+        over_compute = statistics.median(compute.seconds / both.seconds for compute, _, both in runs)
         print(
-            f"  Cake + {name:12} {row['nbytes'] / 1e6:6.1f} MB  {1000 * both:6.0f} ms  "
-            f"{pair(statistics.median(loads) / both, reference.seconds / both)}  "
+            f"  Cake + {name:12} {row['nbytes'] / 1e6:6.1f} MB  {1000 * statistics.median(row['cake']):6.0f} ms  "
+            f"{pair(over_load, over_compute)}  "
             f"met at {statistics.median(row['met_at']):.0f}  KL to full {row['kl']:.1e}"
         )
     print()
@@ -428,7 +430,7 @@ def blend(contest: Contest, costs: Costs, tokens: int, rounds: int) -> list[dict
     print(
         f"{len(chunks)} bare chunks of 256 tokens, {BLEND.ratio:.0%} blended; full takes {1000 * full.seconds:.0f} ms"
     )
-    for multiple in MULTIPLES:
+    for multiple in BLEND_MULTIPLES:
         device = emulated(multiple * costs.balance)
         pairs = [
             (contest.layerwise(plan, chunks, device, BLEND), contest.cake(plan, chunks, device, policy=BLEND))
