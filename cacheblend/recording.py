@@ -21,7 +21,6 @@ from cacheblend.trace import (
     Fidelity,
     Inspection,
     Lane,
-    LayerRecord,
     Loading,
     Mode,
     Segment,
@@ -79,7 +78,6 @@ def _trace(raw: dict[str, Any]) -> Trace:
         mode=Mode(raw.pop("mode")),
         answer_ids=tuple(raw.pop("answer_ids")),
         spans=_spans(raw.pop("spans")),
-        layers=tuple(_layer(r) for r in raw.pop("layers")),
         fidelity=Fidelity(**fidelity) if fidelity else None,
         loading=_loading(loading) if loading else None,
         **raw,
@@ -96,13 +94,6 @@ def _loading(raw: dict[str, Any]) -> Loading:
         order=LoadOrder(raw.pop("order")),
         predicted=_spans(raw.pop("predicted")),
         **raw,
-    )
-
-
-def _layer(raw: dict[str, Any]) -> LayerRecord:
-    deviation = _array(raw["deviation"]) if raw["deviation"] else None
-    return LayerRecord(
-        layer=raw["layer"], projected=_array(raw["projected"]), kept=_array(raw["kept"]), deviation=deviation
     )
 
 

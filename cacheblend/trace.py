@@ -107,20 +107,6 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerRecord:
-    """Which rows one layer computed.
-
-    projected: positions whose K and V were computed afresh, ascending; kept: the subset that went on through attention
-    and MLP; deviation: one value per projected row where the layer measured it, else None.
-    """
-
-    layer: int
-    projected: np.ndarray
-    kept: np.ndarray
-    deviation: np.ndarray | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
     """Distance of a run to full recompute of the same prompt (0, 0, 1, 1 for full itself)."""
 
@@ -155,7 +141,7 @@ class Loading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One mode's run. `layers` is empty in a timed pass: what figures need is recorded in a pass of its own."""
+    """One mode's run, timed. What Inspect shows is recorded in a pass of its own."""
 
     mode: Mode
     policy: str
@@ -167,7 +153,6 @@ class Trace:
     recomputed_share: float
     is_warm: bool  # every chunk cache was in the store when the question came
     fidelity: Fidelity | None = None
-    layers: tuple[LayerRecord, ...] = ()
     loading: Loading | None = None  # None for full recompute, which reads no cache
 
     @property
@@ -192,13 +177,6 @@ class Trace:
                 lane = min(lanes, key=_shown_first)
                 parts[lane] = parts.get(lane, 0.0) + end - start
         return {lane: parts[lane] for lane in Lane if lane in parts}
-
-    @property
-    def decode_tokens_per_second(self) -> float | None:
-        """Decoding speed after the first token; None when nothing was decoded."""
-        decode = [s for s in self.spans if s.lane is Lane.DECODE]
-        busy_ms = sum(s.duration_ms for s in decode)
-        return 1000 * len(decode) / busy_ms if busy_ms > 0 else None
 
 
 def _shown_first(lane: Lane) -> tuple[bool, str]:

@@ -13,7 +13,6 @@ from cacheblend.trace import (
     Fidelity,
     Inspection,
     Lane,
-    LayerRecord,
     Mode,
     Segment,
     SegmentKind,
@@ -50,7 +49,7 @@ def synthetic_comparison(
             torch_version="0",
             recorded_at="2026-01-01T00:00:00Z",
         ),
-        traces=tuple(_trace(mode, tokens, layers, decoded, inspection, segments) for mode in Mode),
+        traces=tuple(_trace(mode, tokens, layers, decoded, segments) for mode in Mode),
         inspection=inspection,
     )
 
@@ -101,9 +100,7 @@ def _maps(rng: np.random.Generator, segments: tuple[Segment, ...], map_size: int
     return StoredAttention(layers=layers, num_heads=heads, edges=edges, maps=stack)
 
 
-def _trace(
-    mode: Mode, tokens: int, layers: int, decoded: int, inspection: Inspection, segments: tuple[Segment, ...]
-) -> Trace:
+def _trace(mode: Mode, tokens: int, layers: int, decoded: int, segments: tuple[Segment, ...]) -> Trace:
     context = segments[-1].start
     share = {Mode.FULL: 1.0, Mode.REUSE: 0.0, Mode.BLEND: 0.15}[mode]
     return Trace(
@@ -117,7 +114,6 @@ def _trace(
         recomputed_share=share,
         is_warm=True,
         fidelity=Fidelity(first_token_kl=0.4 * (1 - share), mean_kl=0.3, top1_agreement=0.9, f1_to_full=0.8),
-        layers=_layers(inspection, context) if mode is Mode.BLEND else (),
     )
 
 
@@ -141,16 +137,3 @@ def _spans(mode: Mode, tokens: int, layers: int, decoded: int, share: float) -> 
     for i in range(decoded):
         add(Lane.DECODE, f"token {i + 2}", 14.0)
     return tuple(spans)
-
-
-def _layers(inspection: Inspection, context: int) -> tuple[LayerRecord, ...]:
-    everything = np.arange(inspection.selected.shape[1])
-    return tuple(
-        LayerRecord(
-            layer=i,
-            projected=everything if i < 2 else np.flatnonzero(row),
-            kept=np.flatnonzero(row),
-            deviation=inspection.kv_deviation[Mode.REUSE][i] if i == 1 else None,
-        )
-        for i, row in enumerate(inspection.selected)
-    )

@@ -41,7 +41,6 @@ class LayerObserver(Protocol):
         hidden: torch.Tensor,
         projected: torch.Tensor,
         kept: torch.Tensor,
-        deviation: torch.Tensor | None,
     ) -> None:
         """hidden (rows, d_model) entered the layer at positions `projected`; positions `kept` went on."""
         ...
@@ -91,11 +90,11 @@ def fuse(
         mixed, cached = buffers.first(num_tokens), buffers.rows(front, num_tokens)
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
             q, k, v = model.qkv(layer, hidden)
-            kept, measured = _select(policy, deviation, layer, model.num_layers, plan, rows, LayerKV(k, v), cached)
+            kept = _select(policy, deviation, layer, model.num_layers, plan, rows, LayerKV(k, v), cached)
             written = slice(None) if kept is None or write_back is WriteBack.PROJECTED else kept
             cached.write(rows[written], k[written], v[written])
         if observer is not None:
-            observer.layer(layer, hidden, rows, rows if kept is None else rows[kept], measured)
+            observer.layer(layer, hidden, rows, rows if kept is None else rows[kept])
         if kept is not None:
             rows, hidden, q = rows[kept], hidden[kept], q[kept]
             seen = model.causal_rows(front + rows.cpu())
@@ -121,11 +120,11 @@ def _select(
     rows: torch.Tensor,
     fresh: LayerKV,
     cached: LayerKV,
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Indices of the rows that go on and the deviation measured; (None, None) where the policy does not narrow."""
+) -> torch.Tensor | None:
+    """Indices of the rows that go on; None where the policy does not narrow."""
     if not policy.selects_at(layer):
-        return None, None
+        return None
     pinned = rows >= plan.context_tokens
     deviation = kv_deviation(fresh, LayerKV(cached.keys[rows], cached.values[rows]), kind).masked_fill(pinned, 0.0)
     view = SelectionView(layer, num_layers, rows, deviation, pinned, plan)
-    return policy.select(view), deviation
+    return policy.select(view)

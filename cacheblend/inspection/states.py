@@ -37,7 +37,6 @@ class HiddenStates:
         hidden: torch.Tensor,
         projected: torch.Tensor,
         kept: torch.Tensor,
-        deviation: torch.Tensor | None,
     ) -> None:
         """Keep what entered the layer (fusor.LayerObserver)."""
         self.hidden.append(hidden)

@@ -111,7 +111,7 @@ class Deviations:
     def __init__(self, case) -> None:
         self.case, self.source, self.seen = case, case.source(), []
 
-    def layer(self, index, hidden, projected, kept, deviation):
+    def layer(self, index, hidden, projected, kept):
         _, k, v = self.case.model.qkv(index, hidden)
         cached = self.source.layer(index).first(self.case.plan.num_tokens)
         self.seen.append([kv_deviation(LayerKV(k, v), cached, kind) for kind in Deviation])

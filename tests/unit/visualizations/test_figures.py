@@ -11,7 +11,6 @@ from cacheblend.trace import Comparison, Inspection, Lane, Mode, Span
 from tests.synthetic import synthetic_comparison
 from visualizations.agreement import rank_correlation_figure, topk_overlap_figure
 from visualizations.deviation import deviation_cdf_figure, layer_profile_figure
-from visualizations.recomputed import recomputed_figure
 from visualizations.timeline import timeline_figure
 from visualizations.ttft import ttft_figure
 
@@ -25,9 +24,6 @@ FIGURES: dict[str, Callable[[Comparison], go.Figure]] = {
     "profile": lambda c: layer_profile_figure(c.inspection, context_tokens=c.context_tokens),
     "rank correlation": lambda c: rank_correlation_figure(c.inspection, context_tokens=c.context_tokens),
     "top-k overlap": lambda c: topk_overlap_figure(c.inspection, context_tokens=c.context_tokens),
-    "recomputed": lambda c: recomputed_figure(
-        next((t.layers for t in c.traces if t.mode is Mode.BLEND), ()), context_tokens=c.context_tokens
-    ),
 }
 
 
@@ -122,10 +118,3 @@ def test_no_deviation_at_all_is_said_not_divided_by() -> None:
     assert "no token deviates" in _title(cdf)
     ranked = rank_correlation_figure(inspection, context_tokens=small.context_tokens)
     assert "undefined" in _title(ranked)
-
-
-def test_recomputed_counts_context_rows_only(large: Comparison) -> None:
-    figure = FIGURES["recomputed"](large)
-    assert large.inspection is not None
-    expected = large.inspection.selected[:, : large.context_tokens].sum(axis=1)
-    np.testing.assert_array_equal(figure.data[0].y, expected)

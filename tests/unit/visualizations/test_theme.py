@@ -47,7 +47,7 @@ def test_css_follows_the_pages_text_colour() -> None:
 
 
 def test_figures_import_neither_torch_nor_gradio() -> None:
-    modules = "agreement, deviation, perfetto, recomputed, theme, timeline, ttft"
+    modules = "agreement, deviation, fronts, perfetto, ratio, theme, timeline, ttft"
     heavy = "{'torch', 'transformers', 'faiss', 'gradio'}"
     code = f"from visualizations import {modules}; import sys; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
