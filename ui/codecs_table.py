@@ -37,7 +37,8 @@ def render(measured: dict[str, Any] | None) -> str:
     rows = "".join(_row(row) for row in measured["rows"] if not row["is_variant"])
     return (
         '<section class="codecs"><h2 class="section">Codecs, measured earlier</h2>'
-        f'<div class="measured" tabindex="0"><table><thead><tr><th scope="col">codec</th>{head}</tr></thead>'
+        '<div class="measured" tabindex="0" role="region" aria-label="Codecs">'
+        f'<table><thead><tr><th scope="col">codec</th>{head}</tr></thead>'
         f'<tbody>{rows}</tbody></table></div><p class="quiet">{_origin(measured)}</p></section>'
     )
 

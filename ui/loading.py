@@ -34,9 +34,9 @@ def blend_config(**fields: Any) -> BlendConfig:
     return made(**fields)
 
 
-def with_ratio(blend: BlendConfig, ratio: float | str) -> BlendConfig:
-    """The same settings with another ratio: a share, or “auto” for the controller's choice."""
-    return replace(blend, ratio=ratio)
+def with_chosen_ratio(blend: BlendConfig) -> BlendConfig:
+    """The same settings, the ratio left to the controller."""
+    return replace(blend, ratio="auto")
 
 
 def codec_names() -> list[str]:

@@ -34,8 +34,8 @@ def how(facts: Loading) -> str:
 def controller(reloaded: Reloaded) -> str:
     """What the controller would choose, and why; or why it cannot say."""
     choice = reloaded.choice
-    if choice is None:
-        return "It cannot say yet: it had never seen this place or this codec. Run again, and it can."
+    if choice is None or reloaded.trace.loading is None:
+        return f"It cannot say: {_unknown(reloaded.trace.loading)}"
     layerwise = "Layer by layer it" if reloaded.loading.order is LoadOrder.CAKE else "It"
     return (
         f"{layerwise} would recompute {words.share(choice.ratio)} here: {choice.why}. "
@@ -47,7 +47,7 @@ def _pair(trace: Trace, facts: Loading) -> str:
     """The first token as predicted and as measured, to one scale."""
     expected, came = facts.predicted_ttft_ms, trace.ttft_ms
     if expected is None:
-        reason = "Nothing was predicted: the controller had never seen this place or this codec. Run again, and it can."
+        reason = f"Nothing was predicted: {_unknown(facts)}"
         return f'<div class="pair">{_bar("measured", came, came)}</div><p class="quiet">{reason}</p>'
     error = (expected - came) / came
     side = "late" if error > 0 else "early"
@@ -57,6 +57,13 @@ def _pair(trace: Trace, facts: Loading) -> str:
         f'<div class="pair">{_bar("predicted", expected, longest)}{_bar("measured", came, longest)}</div>'
         f'<p class="error">{said}</p>'
     )
+
+
+def _unknown(facts: Loading | None) -> str:
+    """Why the controller knows nothing of a run."""
+    if facts is not None and ", " in facts.codec:
+        return "chunks that come in several forms are beyond it."
+    return "it had never seen this place or this codec. Run again, and it can."
 
 
 def _bar(kind: str, ms: float, longest: float) -> str:

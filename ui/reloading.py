@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from cacheblend.trace import Comparison, Mode, SegmentKind, Trace
 from ui import asking, devices, notices
 from ui.background import stream
 from ui.inspecting import GONE
-from ui.loading import LOSSLESS, with_ratio
+from ui.loading import LOSSLESS, with_chosen_ratio
 from ui.sessions import Reloaded, Run
 from ui.studio import RECORDED, Studio
 from ui.turns import undisturbed
@@ -29,15 +29,17 @@ NO_DOCUMENTS = (
     "This run was recorded earlier, and its documents are not here: ask a question of your own under Compare, then run "
     "it again here on other devices."
 )
+AUTO, TARGET = "auto", "target"  # the controller chooses the ratio; a level is chosen for each chunk
+MAX_TARGET_MS = 600_000
 MEASURING = "Measuring what computing costs on this machine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """How the caches are to come in. ratio: None keeps the run's own, “auto” lets the controller choose."""
+    """How the caches are to come in, and whether the controller chooses the ratio or the run's own is kept."""
 
     loading: LoadConfig
-    ratio: str | None
+    chooses_ratio: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ def parse(
     latency_ms: float,
     is_pipelined: bool,
     codec: str,
+    target_ms: float,
     order: str,
     ratio: str,
 ) -> Wish:
@@ -62,10 +65,17 @@ def parse(
     loading = LoadConfig(
         pipelined=bool(is_pipelined),
         device=devices.chosen(device, bandwidth, unit, latency_ms),
-        codec=str(codec),
+        codec=LOSSLESS if codec == TARGET else str(codec),
+        target_ms=_target(target_ms) if codec == TARGET else None,
         order=LoadOrder(order),
     )
-    return Wish(loading=loading, ratio="auto" if ratio == "auto" else None)
+    return Wish(loading=loading, chooses_ratio=ratio == AUTO)
+
+
+def _target(target_ms: float) -> float:
+    if not isinstance(target_ms, int | float) or not 0 < target_ms < MAX_TARGET_MS:
+        raise ValueError(f"The target must be a number of milliseconds above 0 and below {MAX_TARGET_MS:,}.")
+    return target_ms
 
 
 def why_not(run: Run | None) -> str | None:
@@ -82,7 +92,7 @@ def reload(studio: Studio, session_id: str | None, run_id: str, wish: Wish) -> I
     refusal = why_not(run)
     if refusal or session is None or run is None or run.hits is None or run.blend is None:
         raise ValueError(refusal or GONE)
-    hits, blend = run.hits, run.blend if wish.ratio is None else with_ratio(run.blend, wish.ratio)
+    hits, blend = run.hits, with_chosen_ratio(run.blend) if wish.chooses_ratio else run.blend
     with session.job() as cancel:
         engine = studio.engine_of(session, _nothing)
         yield from measured(studio, cancel)
@@ -113,12 +123,12 @@ def reload(studio: Studio, session_id: str | None, run_id: str, wish: Wish) -> I
 
 
 def measured(studio: Studio, cancel: threading.Event, *, again: bool = False) -> Generator[Step, None, None]:
-    """Measure the machine if that was never done, or `again`."""
+    """Measure computing and tiers if that was never done, or `again`."""
     engine = studio.engine(_nothing)
-    if engine.machine.profile is not None and not again:
+    if engine.machine.profile is not None and engine.machine.devices and not again:
         return
 
-    def job(tell: object) -> None:
+    def job(tell: Callable[[int, int], None]) -> None:
         with studio.turn:
             engine.calibrate(recalibrate=again, progress=tell, cancel=cancel)
 

@@ -70,7 +70,8 @@ def _holdings(board: Board) -> str:
     head = "".join(f'<th scope="col">{title}</th>' for title in titles)
     rows = "".join(_row(holding) for holding in shown)
     table = f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'<section><h2>Your chunks</h2><div class="documents holdings" tabindex="0">{table}</div></section>'
+    region = 'class="documents holdings" tabindex="0" role="region" aria-label="Your chunks"'
+    return f"<section><h2>Your chunks</h2><div {region}>{table}</div></section>"
 
 
 def _row(holding: Holding) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from cacheblend.controller import PAPER_PROFILE, device_for_ratio, ratio_for_device, sweep_ratios
 from cacheblend.cost import ComputeProfile, Workload
@@ -87,11 +87,12 @@ def measure(studio: Studio, session: Session) -> Iterator[Step]:
 
 
 def _prices(rows: Sequence[Sequence[object]]) -> tuple[float, ...]:
-    prices = tuple(row[-1] if isinstance(row, list | tuple) and row else None for row in rows)
-    if len(prices) != len(PRESETS) or not all(_is_number(price) and price >= 0 for price in prices):
+    prices = [row[-1] for row in rows if isinstance(row, list | tuple) and row]
+    numbers = tuple(price for price in prices if _is_number(price) and price >= 0)
+    if len(numbers) != len(PRESETS):
         raise ValueError("Every device needs a price, a number of at least 0.")
-    return prices
+    return numbers
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -20,7 +20,7 @@ from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.documents import Chunk
 from cacheblend.events import Compared, Event, Finished, FirstToken, Started, TextDelta
 from cacheblend.kv import ChunkKey, ChunkKV, LayerKV
-from cacheblend.loading import LoadConfig, Place, StoreConfig
+from cacheblend.loading import Device, LoadConfig, Place, StoreConfig
 from cacheblend.machine import Machine
 from cacheblend.meeting import stretch_of
 from cacheblend.prompt import PromptTooLongError
@@ -123,6 +123,7 @@ class FakeEngine:
             self._step(cancel)
         self.counts.calibrated += 1
         self.machine.profile = PROFILE
+        self.machine.devices[Place.DISK] = Device(name="disk", is_emulated=False)
         return PROFILE
 
     def precompute(

@@ -19,7 +19,7 @@ from ui.panes.reload import drawings
 from ui.settings import Settings
 from ui.studio import RECORDED
 
-FORM = (SLOW_LINK.name, 50, "MB/s", 0.5, True, "lossless", "layer-wise", "run")
+FORM = (SLOW_LINK.name, 50, "MB/s", 0.5, True, "lossless", 500, "layer-wise", "run")
 PRICES = [[device.name, device.price] for device in PRESETS]
 WHAT_IF = (1000, 0, 5000, 15, 15, PRICES)
 
@@ -44,7 +44,7 @@ def asked(studio, tmp_path):
 
 
 def form(**changed):
-    names = ("device", "bandwidth", "unit", "latency_ms", "is_pipelined", "codec", "order", "ratio")
+    names = ("device", "bandwidth", "unit", "latency_ms", "is_pipelined", "codec", "target_ms", "order", "ratio")
     return reloading.parse(*(dict(zip(names, FORM, strict=True)) | changed).values())
 
 
@@ -54,7 +54,8 @@ def test_the_form_is_parsed():
     own = form(device=OWN, bandwidth=7, unit="Gbps", latency_ms=2).loading.device
     assert (own.bandwidth, own.latency_ms, own.is_emulated, own.name) == (7 * GBPS, 2, True, "7 Gbps")
     assert form(order="cake", is_pipelined=False).loading.order is LoadOrder.CAKE
-    assert (form().ratio, form(ratio="auto").ratio) == (None, "auto")
+    assert (form().chooses_ratio, form(ratio="auto").chooses_ratio) == (False, True)
+    assert (form().loading.target_ms, form(codec="target").loading.target_ms) == (None, 500)
     assert {name for _, name in devices.choices()} == {AS_FOUND, OWN, SLOW_LINK.name} | {d.name for d in PRESETS}
 
 
@@ -69,6 +70,9 @@ def test_the_form_is_parsed():
         ({"device": OWN, "unit": "furlongs"}, "bandwidth must be"),
         ({"device": OWN, "latency_ms": -1}, "latency must lie"),
         ({"device": OWN, "latency_ms": 1e9}, "latency must lie"),
+        ({"codec": "target", "target_ms": 0}, "target must be"),
+        ({"codec": "target", "target_ms": None}, "target must be"),
+        ({"codec": "target", "target_ms": math.nan}, "target must be"),
         ({"order": "sideways"}, "sideways"),
     ],
 )
@@ -148,7 +152,7 @@ def test_the_controller_says_what_it_would_choose_and_why_or_that_it_cannot(stud
     assert "It would recompute 15 % here: loading hides less than quality needs" in said
     *_, last = reloading.reload(studio, asked[0].id, asked[1], form(device=AS_FOUND))
     assert last.reloaded.choice is None
-    assert "cannot say yet" in reloaded.controller(last.reloaded)
+    assert "cannot say: it had never seen" in reloaded.controller(last.reloaded)
     assert "Nothing was predicted" in reloaded.render(last.reloaded, None)
     *_, last = reloading.reload(studio, asked[0].id, asked[1], form(order="cake"))
     assert "Layer by layer it would recompute" in reloaded.controller(last.reloaded)

@@ -15,6 +15,7 @@ from ui.frame import Page
 from ui.guard import guarded
 from ui.jobs import model_job, stop_button
 from ui.loading import LOSSLESS, codec_names
+from ui.reloading import AUTO, TARGET
 from ui.sessions import Run
 from visualizations.fronts import fronts_figure
 from visualizations.timeline import timeline_figure
@@ -24,6 +25,8 @@ INTRO = (
     "and see whether computing hides it. The device is emulated by holding back real reads, so that the overlap is "
     "really measured; what the controller predicted is outlined beside it.</p>"
 )
+
+PER_CHUNK = ("a level for each chunk, against a target", TARGET)
 
 
 def build(page: Page, tab: gr.Tab) -> None:
@@ -44,7 +47,7 @@ def build(page: Page, tab: gr.Tab) -> None:
         refusal = reloading.why_not(run)
         said = f'<p class="quiet empty">{refusal}</p>' if refusal else ""
         names = codec_names() if page.studio.loaded else [LOSSLESS]
-        return said, gr.update(interactive=not refusal), gr.update(choices=names), "", *drawings(run)
+        return said, gr.update(interactive=not refusal), gr.update(choices=[*names, PER_CHUNK]), *drawings(run)
 
     def on_again(session_id: str | None, run_id: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         def steps() -> Iterator[reloading.Step]:
@@ -55,7 +58,7 @@ def build(page: Page, tab: gr.Tab) -> None:
             yield step.status, *drawn
 
     quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    tab.select(on_open, page.run, [note, again, codec, status, *result], **quiet)
+    tab.select(on_open, page.run, [note, again, codec, *result], **quiet)
     job = model_job(again.click, on_again, [page.session, page.run, *form], [status, *result], status=status)
     with stop_place:
         stop_button(page, [job], status)
@@ -90,17 +93,22 @@ def _form() -> tuple[tuple[Component, ...], gr.Dropdown]:
     """The inputs of `reloading.parse`, in its order; and the codec, whose choices come with the model."""
     with gr.Row(elem_classes="toolbar", elem_id="reload-form"):
         device = gr.Dropdown(devices.choices(), value=devices.SLOW_LINK.name, label="Device", scale=2, min_width=300)
-        codec = gr.Dropdown([LOSSLESS], value=LOSSLESS, label="Codec", min_width=160)
+        codec = gr.Dropdown([LOSSLESS, PER_CHUNK], value=LOSSLESS, label="Codec", min_width=160)
+        target = gr.Number(500, minimum=1, label="All chunks there within (ms)", visible=False, elem_id="target")
     with gr.Row(elem_classes="toolbar", visible=False) as own:
         bandwidth = gr.Number(50, minimum=0, label="Bandwidth")
         unit = gr.Radio(list(devices.UNITS), value="MB/s", label="Unit")
         latency = gr.Number(0.5, minimum=0, label="Latency of a read (ms)")
     with gr.Row(elem_classes="toolbar"):
-        ratio = gr.Radio([("as in the run", "run"), ("chosen by the controller", "auto")], value="run", label="Ratio")
+        ratio = gr.Radio([("as in the run", "run"), ("chosen by the controller", AUTO)], value="run", label="Ratio")
         order = gr.Radio([(name, o.value) for o, name in reloaded.ORDERS.items()], value="layer-wise", label="Order")
         pipelined = gr.Checkbox(value=True, label="Read layers while others are computed (pipelining)")
     device.change(
         fn=None, js=f"(device) => ({{ visible: device === '{devices.OWN}', __type__: 'update' }})",
         inputs=device, outputs=own, api_visibility="private",
     )  # fmt: skip
-    return (device, bandwidth, unit, latency, pipelined, codec, order, ratio), codec
+    codec.change(
+        fn=None, js=f"(codec) => ({{ visible: codec === '{TARGET}', __type__: 'update' }})",
+        inputs=codec, outputs=target, api_visibility="private",
+    )  # fmt: skip
+    return (device, bandwidth, unit, latency, pipelined, codec, target, order, ratio), codec

@@ -45,7 +45,7 @@ def build(page: Page) -> None:
 
     def on_open(session_id: str | None) -> tuple[Any, ...]:
         html = look(page.studio, session_id)
-        return html, html, gr.Timer(active=True), ""
+        return html, html, gr.Timer(active=True)
 
     def on_tick(session_id: str | None, before: str) -> tuple[Any, Any]:
         if page.studio.turn.locked():
@@ -66,7 +66,7 @@ def build(page: Page) -> None:
         return on_click
 
     quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    tab.select(on_open, page.session, [board, drawn, timer, status], **quiet)
+    tab.select(on_open, page.session, [board, drawn, timer], **quiet)
     timer.tick(on_tick, [page.session, drawn], [board, drawn], **quiet)
     page.tabs.select(on_switch, None, timer, **quiet)
     ask_clear.click(lambda: gr.update(visible=True), None, confirm, **quiet)
