@@ -45,7 +45,8 @@ def render(measured: dict[str, Any] | None) -> str:
 
 def _row(row: dict[str, Any]) -> str:
     cells = "".join(
-        f"<td>{form.format(row[name]) if name in row else '–'}</td>" for name, (_, _, form) in COLUMNS.items()
+        f"<td>{form.format(row[name]).replace('-', '−') if name in row else '–'}</td>"
+        for name, (_, _, form) in COLUMNS.items()
     )
     return f'<tr><th scope="row">{words.text(row["codec"])}</th>{cells}</tr>'
 

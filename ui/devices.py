@@ -19,7 +19,7 @@ def choices() -> list[tuple[str, str]]:
     named = [(name, name) for name in NAMED if name != SLOW_LINK.name]
     return [
         ("as they are found (nothing emulated)", AS_FOUND),
-        (f"{SLOW_LINK.name} (balances a small model on a CPU)", SLOW_LINK.name),
+        (f"{SLOW_LINK.name} (suits a small model)", SLOW_LINK.name),
         *named,
         ("a bandwidth of my own", OWN),
     ]

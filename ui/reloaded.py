@@ -68,7 +68,7 @@ def _unknown(facts: Loading | None) -> str:
 
 def _bar(kind: str, ms: float, longest: float) -> str:
     return (
-        f'<div class="{kind}"><span>{kind} first token</span><b>{words.duration(ms)}</b>'
+        f'<div class="is-{kind}"><span>{kind} first token</span><b>{words.duration(ms)}</b>'
         f'<i style="width:{100 * ms / longest:.2f}%"></i></div>'
     )
 

@@ -132,6 +132,6 @@ def _title(traces: Sequence[Trace]) -> str:
 def _subtitle(trace: Trace) -> str:
     warmth = "warm" if trace.is_warm else "cold"
     state = "" if trace.mode is Mode.FULL else f" ({warmth})"
-    expected = trace.loading.predicted_ttft_ms if trace.loading else None
-    said = "" if expected is None else f", predicted after {theme.duration(expected)}"
-    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · first token after {theme.duration(trace.ttft_ms)}{said}{state}"
+    expected, came = trace.loading.predicted_ttft_ms if trace.loading else None, theme.duration(trace.ttft_ms)
+    said = f"after {came}" if expected is None else f"{came}, predicted {theme.duration(expected)}"
+    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · first token {said}{state}"

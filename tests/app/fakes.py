@@ -219,7 +219,7 @@ class FakeEngine:
     def _loading(self, mode: Mode, hits: Sequence[Hit], loading: LoadConfig) -> Loading | None:
         if mode is Mode.FULL:
             return None
-        tokens = sum(len(h.chunk.token_ids) for h in hits)
+        tokens = fake_comparison("", hits, ()).context_tokens
         workload = Workload(context_tokens=tokens, suffix_tokens=10)
         predicted = self.machine.predict(loading.device, workload, 0.15, loading, pipelined=loading.pipelined)
         loaded = next((stretch_of(span.name) for span in predicted if span.lane is Lane.LOAD), None)

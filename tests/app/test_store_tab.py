@@ -166,7 +166,7 @@ def test_recorded_codecs_are_shown_as_recorded_without_variants_and_only_if_ther
     html = codecs_table.render({"rows": [row, variant], "environment": env, "command": "python -m x --y"})
     assert "4.0 ×" in html
     assert "1.23%" in html
-    assert "-0.0010" in html
+    assert "−0.0010" in html
     assert "python -m x --y" in html
     assert "Recorded, not from your run" in html
     assert "<img" not in html

@@ -35,7 +35,7 @@ def test_a_question_is_run_again_on_a_slow_device(page: Page, own: Live):
     expect(page.locator("#reload-lanes")).to_be_hidden()
     page.locator("#reload").click()
     expect(page.locator("#reload-facts h3")).to_contain_text("slow link 50 MB/s (emulated)")
-    expect(page.locator("#reload-facts .predicted b")).to_be_visible()
+    expect(page.locator("#reload-facts .is-predicted b")).to_be_visible()
     expect(page.locator("#reload-facts .controller")).to_contain_text("would recompute")
     expect(page.locator("#reload-lanes")).to_contain_text("dashed outlines predicted")
     assert page.locator("#reload-lanes .shapelayer path").count() > 10

@@ -51,7 +51,7 @@ def test_what_is_predicted_is_hollow_says_so_and_hides_nothing_that_was_measured
     assert sum(len(bar.base) for bar in measured) == len(traces[2].spans)
     assert max(bar.offset + bar.width for bar in measured) <= min(bar.offset for bar in predicted)
     assert "dashed outlines predicted" in figure.layout.title.text.replace("<br>", " ")
-    assert "predicted after 251 ms" in figure.layout.annotations[0].text
+    assert "predicted 251 ms" in figure.layout.annotations[0].text
 
 
 def test_a_lane_that_was_only_predicted_is_there(traces):
