@@ -87,6 +87,8 @@ class BackFront:
         except ChunkLostError as error:
             self.num_lost += 1
             logger.warning("%s; what is in front of its end is computed", error)
+        finally:
+            self._settle()
 
     @torch.inference_mode()
     def _load(self, decoder: ThreadPoolExecutor) -> None:
@@ -138,7 +140,11 @@ class BackFront:
 
     def _land(self, layers: Iterable[int], start: int) -> None:
         """Move the front in some layers, once their bytes are there."""
-        if self._stream is not None:
-            self._stream.synchronize()
+        self._settle()
         for layer in layers:
             self._fronts.load(layer, start)
+
+    def _settle(self) -> None:
+        """Wait until no copy is under way; on a CPU none ever is."""
+        if self._stream is not None:
+            self._stream.synchronize()

@@ -307,15 +307,27 @@ def test_a_unit_that_is_blended_counts_when_it_is_whole(monkeypatch, prefix, num
 
 
 def test_layers_that_were_computed_meanwhile_are_not_read(monkeypatch, prefix):
+    """The reader goes on with the unit in front, before computing goes on."""
     races, read = hold(monkeypatch, lambda race: len(read) == 3), []
+    stop, goes_on = threading.Event(), threading.Event()
 
     def until_computed(layer: int) -> None:
         read.append(layer)
         if layer == 2:
             races[0].wait(lambda race: race.computed[1] == CONTEXT)
 
-    units = [*(Unit(u) for u in prefix.units[:4]), Unit(prefix.units[4], until_computed)]
-    made = cake(prefix.model, prefix.plan, units)
+    def next_unit(layer: int) -> None:
+        goes_on.set()
+        blocked(stop)(layer)
+
+    class Waiting(SpanRecorder):
+        def span(self, lane, name, layer=None, *, emulated=False):
+            if lane is Lane.COMPUTE and layer == 2:
+                assert goes_on.wait(PATIENCE_S)
+            return super().span(lane, name, layer, emulated=emulated)
+
+    units = [*(Unit(u, next_unit) for u in prefix.units[:4]), Unit(prefix.units[4], until_computed)]
+    made = cake(prefix.model, prefix.plan, units, spans=Waiting(), stop=stop)
     assert read == [4, 3, 2]
     prefix.assert_full(made)
 
@@ -389,19 +401,19 @@ def test_decoding_goes_on_behind_a_cake(prefix):
 # Spans
 
 
-def test_spans_say_which_tokens_came_from_where(monkeypatch, prefix):
+@pytest.mark.parametrize(("met_at", "copied"), [(24, (0, 24)), (36, (36, 53))])
+def test_spans_say_which_tokens_came_from_where(monkeypatch, prefix, met_at, copied):
     spans = SpanRecorder()
-    made = run_met_at(
-        monkeypatch, prefix.model, prefix.plan, prefix.units, 24, compute_chunk=10, spans=spans, is_emulated=True
+    run_met_at(
+        monkeypatch, prefix.model, prefix.plan, prefix.units, met_at, compute_chunk=12, spans=spans, is_emulated=True
     )
     loads = [s for s in spans.spans() if s.lane is Lane.LOAD]
-    assert [stretch_of(s.name) for s in loads] == [(48, 53), (36, 48), (24, 36)]
+    assert [stretch_of(s.name) for s in loads] == [t for t in list(pairwise(STARTS))[::-1] if t[0] >= met_at]
     assert all(s.emulated for s in loads)
     computed = [stretch_of(s.name) for s in spans.spans() if s.lane is Lane.COMPUTE and s.layer == 4]
-    assert [s for s in computed if s] == [(0, 10), (10, 20), (20, 24)]
+    assert [s for s in computed if s] == [t for t in pairwise(STARTS) if t[1] <= met_at]
     joined = [s for s in spans.spans() if s.name.startswith("join")]
-    assert {stretch_of(s.name) for s in joined} == {(0, 24)} and len(joined) == prefix.model.num_layers
-    assert made.met_at == 24
+    assert {stretch_of(s.name) for s in joined} == {copied} and len(joined) == prefix.model.num_layers
 
 
 def test_a_busy_processor_takes_longer_and_says_so(monkeypatch):
