@@ -101,7 +101,7 @@ class RemoteTier:
         if there is None:
             self._count()
             return None
-        if there < header.num_layers:
+        if there != header.num_layers:
             self._lose(header, f"the server keeps {there} of its {header.num_layers} layers")
             return None
         with self._lock:
@@ -155,7 +155,7 @@ class RemoteTier:
         if header is None:
             return None
         payloads: Any = self._try(lambda client: client.mget(layer_names(header)))
-        if payloads is None:
+        if not isinstance(payloads, list):
             self._count()
             return None
         if not all(is_payload(header, layer, data) for layer, data in enumerate(payloads)):
@@ -221,7 +221,7 @@ class RemoteTier:
                 return None
         try:
             return Header.unseal(data, key)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             logger.warning("The header of chunk %s on %s is removed: %s.", key.digest[:12], self._server.address, error)
             self._drop(key, 0)
             self._count()

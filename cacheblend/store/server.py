@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0  # after a failure, before the server is asked again
-NO_ANSWER = (redis.RedisError, OSError, ValueError, TypeError, IndexError)  # the last three: an answer in no protocol
+NONSENSE = (ValueError, TypeError, LookupError, AttributeError)  # what the client makes of answers in no protocol
+NO_ANSWER = (redis.RedisError, OSError, *NONSENSE)
 
 
 class TroubleError(Exception):
