@@ -1,7 +1,7 @@
 """Which form each chunk's KV is streamed in, so that all of it is there in time (CacheGen, SIGCOMM 2024, section 5.3).
 
-Chunk by chunk, with the bandwidth that the chunk before it had: the finest level at which what is left still meets the
-target, and a chunk is recomputed where that is faster than loading it. Arithmetic only, no torch: how large a chunk is
+The finest level at which all chunks meet the target at the bandwidth that was measured, and a chunk is recomputed where
+that is faster than loading it. The paper looks again before every chunk; here layers of all chunks come in together. Arithmetic only, no torch: how large a chunk is
 at a level, how fast levels decode and what recomputing costs is measured elsewhere.
 """
 
@@ -91,33 +91,3 @@ def plan(chunks: Sequence[StreamedChunk], target_ms: float, bandwidth: float) ->
         if math.fsum(choice.ms for choice in choices) <= target_ms:
             break
     return choices
-
-
-class Streaming:
-    """A stream under way: hands out one choice after the other, each with the bandwidth measured last.
-
-    bandwidth: bytes per second to expect of the first chunk.
-    """
-
-    def __init__(self, chunks: Sequence[StreamedChunk], target_ms: float, bandwidth: float) -> None:
-        self._chunks, self._left_ms, self.bandwidth = list(chunks), target_ms, bandwidth
-
-    def __len__(self) -> int:
-        """Chunks still to come."""
-        return len(self._chunks)
-
-    @property
-    def left_ms(self) -> float:
-        """Milliseconds until the target; negative once it is missed."""
-        return self._left_ms
-
-    def choose(self) -> Choice:
-        """What to do with the next chunk; IndexError when there is none."""
-        return plan(self._chunks, self._left_ms, self.bandwidth)[0]
-
-    def done(self, choice: Choice, took_ms: float, load_ms: float = 0.0) -> None:
-        """The next chunk is there, after took_ms in all, load_ms of them loading."""
-        self._chunks.pop(0)
-        self._left_ms -= took_ms
-        if choice.nbytes and load_ms > 0:
-            self.bandwidth = 1000 * choice.nbytes / load_ms

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cacheblend.compression import RECOMPUTE, Choice, Form, StreamedChunk, Streaming, plan
+from cacheblend.compression import RECOMPUTE, Choice, Form, StreamedChunk, plan
 
 LEVELS = ("fine", "middle", "coarse")
 
@@ -86,37 +86,6 @@ def test_without_a_target_everything_is_finest_or_exact(chunks, bandwidth):
     for chunk, choice in zip(chunks, plan(chunks, math.inf, bandwidth), strict=True):
         assert choice.level in ("fine", RECOMPUTE)
         assert (choice.level == RECOMPUTE) == (chunk.recompute_ms <= chunk.forms[0].ms(bandwidth))
-
-
-@settings(deadline=None)
-@given(chunk_lists(), st.floats(1, 5000), BANDWIDTHS)
-def test_a_stream_whose_bandwidth_holds_meets_what_its_plan_met(chunks, target, bandwidth):
-    planned = math.fsum(choice.ms for choice in plan(chunks, target, bandwidth))
-    streaming, spent = Streaming(chunks, target, bandwidth), 0.0
-    while len(streaming):
-        choice = streaming.choose()
-        spent += choice.ms
-        streaming.done(choice, choice.ms)
-    if planned <= target * (1 - 1e-9):
-        assert spent <= target * (1 + 1e-9)
-
-
-def two_level_chunks(count: int) -> list[StreamedChunk]:
-    """Chunks of 1 MB or 250 kB, 300 ms to recompute."""
-    return [StreamedChunk.of(512, {"fine": 1e6, "coarse": 250e3}, {}, recompute_ms=300) for _ in range(count)]
-
-
-def test_a_link_that_slows_down_makes_the_rest_coarser_and_then_recomputed():
-    streaming = Streaming(two_level_chunks(4), target_ms=900, bandwidth=5e6)  # 200 ms a fine chunk
-    levels = []
-    for bandwidth in (5e6, 2.5e6, 0.5e6, 0.5e6):
-        choice = streaming.choose()
-        levels.append(choice.level)
-        load_ms = 1000 * choice.nbytes / bandwidth
-        streaming.done(choice, load_ms or choice.ms, load_ms)
-    assert levels == ["fine", "fine", "coarse", RECOMPUTE]
-    with pytest.raises(IndexError):
-        streaming.choose()
 
 
 def test_where_no_choice_makes_it_the_fastest_is_taken():
