@@ -88,6 +88,11 @@ def test_without_a_target_everything_is_finest_or_exact(chunks, bandwidth):
         assert (choice.level == RECOMPUTE) == (chunk.recompute_ms <= chunk.forms[0].ms(bandwidth))
 
 
+def two_level_chunks(count: int) -> list[StreamedChunk]:
+    """Chunks of 1 MB or 250 kB, 300 ms to recompute."""
+    return [StreamedChunk.of(512, {"fine": 1e6, "coarse": 250e3}, {}, recompute_ms=300) for _ in range(count)]
+
+
 def test_where_no_choice_makes_it_the_fastest_is_taken():
     (choice,) = plan(two_level_chunks(1), target_ms=10, bandwidth=1e6)
     assert (choice.level, choice.ms) == ("coarse", 250)
