@@ -1,9 +1,9 @@
 """Which form each chunk's KV is streamed in, so that all of it is there in time (CacheGen, SIGCOMM 2024, section 5.3).
 
-The finest level at which all chunks meet the target at the bandwidth that was measured; a chunk is recomputed where that
-is faster than loading it. The paper looks again before every chunk; here the layers of all chunks come in together.
-Arithmetic only, no torch: how large a chunk is at a level, how fast levels decode and what recomputing costs is
-measured elsewhere.
+The finest level at which all chunks meet the target at the bandwidth that was measured; a chunk is recomputed where
+that is faster than loading it. The paper looks again before every chunk; here the layers of all chunks come in
+together. Arithmetic only, no torch: how large a chunk is at a level, how fast levels decode and what recomputing costs
+is measured elsewhere.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from cacheblend.commands import options
 from cacheblend.commands.options import say
 from cacheblend.loading import Place
 from cacheblend.store import DiskTier, Health, Tier, open_store
+from cacheblend.store.remote import UNBOUNDED
 
 GB = 1e9
 
@@ -45,7 +46,8 @@ def _stats(args: argparse.Namespace) -> int:
     for tier in _lasting(args):
         used = [entry.used_at for entry in tier.entries()]
         last = f", last used {_when(max(used))}" if used else ""
-        print(f"{tier.place}: {len(tier):,} chunks, {tier.nbytes / GB:.3f} of {tier.capacity / GB:.1f} GB{last}")
+        bound = "GB, no bound" if tier.capacity == UNBOUNDED else f"of {tier.capacity / GB:.1f} GB"
+        print(f"{tier.place}: {len(tier):,} chunks, {tier.nbytes / GB:.3f} {bound}{last}")
     return 0
 
 
