@@ -279,6 +279,7 @@ class Engine:
                 found.chunks,
                 NoRows(),
                 loading,
+                are_prefix=True,
                 repair=self.caches.repair(units, spans, cancel, are_prefix=True),
                 capacity=plan.num_tokens + reserve,
                 deviation=DEFAULT_BLEND.deviation,

@@ -40,6 +40,7 @@ def bring(
     loading: LoadConfig,
     *,
     fresh: Container[ChunkKey] = (),
+    are_prefix: bool = False,
     repair: Repair,
     capacity: int,
     deviation: Deviation,
@@ -49,8 +50,8 @@ def bring(
 ) -> Brought:
     """Prefill `plan`, whose context is `chunks`, as `loading` asks for it.
 
-    fresh: chunks that were computed just now, and do not come from the device that is emulated; repair: gets a lost
-    chunk again.
+    fresh: chunks that were computed just now, and do not come from the device that is emulated; are_prefix: each chunk
+    was prefilled behind all in front of it, so that its KV is exact; repair: gets a lost chunk again.
     """
     if loading.order is LoadOrder.LAYERWISE:
         skipped = unread_layers(policy, plan, model.num_layers)
@@ -83,7 +84,7 @@ def bring(
         model,
         plan,
         emulated(loading.device, chunks, fresh, stop),
-        policy,
+        None if are_prefix else policy,
         compute_chunk=loading.compute_chunk,
         compute_share=loading.compute_share,
         capacity=capacity,
