@@ -13,12 +13,29 @@ _PUBLIC = {
     "Collection": "cacheblend.collection",
     "Comparison": "cacheblend.trace",
     "Deviation": "cacheblend.trace",
+    "Device": "cacheblend.loading",
     "Engine": "cacheblend.engine",
+    "LoadConfig": "cacheblend.loading",
     "Mode": "cacheblend.trace",
+    "PRESETS": "cacheblend.loading",
     "Selector": "cacheblend.trace",
+    "StoreConfig": "cacheblend.loading",
     "Trace": "cacheblend.trace",
 }
-__all__ = ["BlendConfig", "Collection", "Comparison", "Deviation", "Engine", "Mode", "Selector", "Trace"]
+__all__ = [
+    "PRESETS",
+    "BlendConfig",
+    "Collection",
+    "Comparison",
+    "Deviation",
+    "Device",
+    "Engine",
+    "LoadConfig",
+    "Mode",
+    "Selector",
+    "StoreConfig",
+    "Trace",
+]
 
 
 def __getattr__(name: str) -> Any:
