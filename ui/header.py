@@ -35,7 +35,7 @@ def _chips(studio: Studio) -> list[str]:
     if engine is None:
         return [f"model <b>{words.text(studio.model)}</b>", "not loaded: it loads when first needed"]
     environment = engine.environment
-    used = (f"{tier.place} {words.nbytes(tier.nbytes)} of {words.nbytes(tier.capacity)}" for tier in engine.store.stats)
+    used = (f"{tier.place} {words.filled(tier.nbytes, tier.capacity)}" for tier in engine.store.stats)
     return [
         f"<b>{words.text(environment.model)}</b>",
         f"{words.text(environment.device)} · {words.text(environment.dtype)}",

@@ -40,7 +40,7 @@ def render(board: Board | None) -> str:
 
 
 def _tier(tier: TierStats, own_nbytes: int) -> str:
-    used = f"{words.nbytes(tier.nbytes)} of {words.nbytes(tier.capacity)}"
+    used = words.filled(tier.nbytes, tier.capacity)
     own, others = (100 * n / tier.capacity for n in (own_nbytes, max(0, tier.nbytes - own_nbytes)))
     label = f"{tier.place}: {used}, of which yours {words.nbytes(own_nbytes)}"
     counts = "".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from html import escape
 
 MULTIPLY = "×"
@@ -47,3 +48,8 @@ def nbytes(size: float) -> str:
             return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} {UNITS[-1]}"
+
+
+def filled(size: float, capacity: int) -> str:
+    """How full a tier is: 93 MB of 4.0 GB; a server that names no bound has none."""
+    return f"{nbytes(size)}, no bound" if capacity == sys.maxsize else f"{nbytes(size)} of {nbytes(capacity)}"

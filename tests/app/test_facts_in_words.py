@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,11 @@ from ui.verdict import Tone, verdict
 )
 def test_duration(ms, said):
     assert words.duration(ms) == said
+
+
+def test_a_tier_is_as_full_as_its_bound_says_or_has_none():
+    assert words.filled(93e6, 4 * 10**9) == "93 MB of 4.0 GB"
+    assert words.filled(93e6, sys.maxsize) == "93 MB, no bound"
 
 
 def test_numbers_carry_their_unit_and_plural():
