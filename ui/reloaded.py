@@ -16,7 +16,7 @@ def render(reloaded: Reloaded, before: Trace | None) -> str:
     if facts is None:
         return ""
     return (
-        f'<div class="reloaded"><h3>{words.text(how(facts))}</h3>'
+        f'<div class="reloaded"><h3>{words.text(how(facts) + _busy(reloaded))}</h3>'
         f"{_pair(trace, facts)}{_facts(trace, facts)}"
         f'<p class="controller"><b>The controller.</b> {words.text(controller(reloaded))}</p>'
         f"{_answer(trace, before)}</div>"
@@ -29,6 +29,11 @@ def how(facts: Loading) -> str:
     device = f"From {place} slowed down to {facts.device} (emulated)" if facts.device else f"From {place}, as found"
     ahead = ", " + ("read ahead while computing" if facts.is_pipelined else "each layer read before it is computed")
     return f"{device}, {facts.codec}, {ORDERS[facts.order]}{ahead if facts.order is LoadOrder.LAYERWISE else ''}"
+
+
+def _busy(reloaded: Reloaded) -> str:
+    share = reloaded.loading.compute_share
+    return f", {words.share(share)} of the processor free (emulated)" if share < 1 else ""
 
 
 def controller(reloaded: Reloaded) -> str:

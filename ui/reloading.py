@@ -59,17 +59,28 @@ def parse(
     codec: str,
     target_ms: float,
     order: str,
+    free_percent: float,
     ratio: str,
 ) -> Wish:
-    """Read the form's raw values; whatever they are, the result is a Wish or a ValueError for the visitor."""
+    """Read the form's raw values; whatever they are, the result is a Wish or a ValueError for the visitor.
+
+    free_percent: of the processor, for Cake alone, which computes beside a busy one.
+    """
     loading = LoadConfig(
         pipelined=bool(is_pipelined),
         device=devices.chosen(device, bandwidth, unit, latency_ms),
         codec=LOSSLESS if codec == TARGET else str(codec),
         target_ms=_target(target_ms) if codec == TARGET else None,
         order=LoadOrder(order),
+        compute_share=_share(free_percent) if order == LoadOrder.CAKE else 1.0,
     )
     return Wish(loading=loading, chooses_ratio=ratio == AUTO)
+
+
+def _share(percent: float) -> float:
+    if not isinstance(percent, int | float) or not 1 <= percent <= 100:
+        raise ValueError("The free share of the processor must lie between 1 and 100 %.")
+    return percent / 100
 
 
 def _target(target_ms: float) -> float:

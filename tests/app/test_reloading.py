@@ -19,7 +19,7 @@ from ui.panes.reload import drawings
 from ui.settings import Settings
 from ui.studio import RECORDED
 
-FORM = (SLOW_LINK.name, 50, "MB/s", 0.5, True, "lossless", 500, "layer-wise", "run")
+FORM = (SLOW_LINK.name, 50, "MB/s", 0.5, True, "lossless", 500, "layer-wise", 50, "run")
 PRICES = [[device.name, device.price] for device in PRESETS]
 WHAT_IF = (1000, 0, 5000, 15, 15, PRICES)
 
@@ -44,7 +44,18 @@ def asked(studio, tmp_path):
 
 
 def form(**changed):
-    names = ("device", "bandwidth", "unit", "latency_ms", "is_pipelined", "codec", "target_ms", "order", "ratio")
+    names = [
+        "device",
+        "bandwidth",
+        "unit",
+        "latency_ms",
+        "is_pipelined",
+        "codec",
+        "target_ms",
+        "order",
+        "free_percent",
+        "ratio",
+    ]
     return reloading.parse(*(dict(zip(names, FORM, strict=True)) | changed).values())
 
 
@@ -54,6 +65,7 @@ def test_the_form_is_parsed():
     own = form(device=OWN, bandwidth=7, unit="Gbps", latency_ms=2).loading.device
     assert (own.bandwidth, own.latency_ms, own.is_emulated, own.name) == (7 * GBPS, 2, True, "7 Gbps")
     assert form(order="cake", is_pipelined=False).loading.order is LoadOrder.CAKE
+    assert (form().loading.compute_share, form(order="cake").loading.compute_share) == (1, 0.5)
     assert (form().chooses_ratio, form(ratio="auto").chooses_ratio) == (False, True)
     assert (form().loading.target_ms, form(codec="target").loading.target_ms) == (None, 500)
     assert {name for _, name in devices.choices()} == {AS_FOUND, OWN, SLOW_LINK.name} | {d.name for d in PRESETS}
@@ -74,6 +86,8 @@ def test_the_form_is_parsed():
         ({"codec": "target", "target_ms": None}, "target must be"),
         ({"codec": "target", "target_ms": math.nan}, "target must be"),
         ({"order": "sideways"}, "sideways"),
+        ({"order": "cake", "free_percent": 0}, "free share"),
+        ({"order": "cake", "free_percent": math.nan}, "free share"),
     ],
 )
 def test_values_outside_the_form_are_refused_in_a_sentence(changed, said):
@@ -164,6 +178,7 @@ def test_cake_shows_its_fronts(studio, asked):
     list(reloading.reload(studio, asked[0].id, asked[1], form(order="cake")))
     words, lanes, fronts = drawings(studio.run(asked[1]))
     assert "predicted first token" in words
+    assert "50 % of the processor free (emulated)" in words
     assert "computed from the front" in words
     assert fronts["visible"]
     assert "Fronts meet" in fronts["value"].layout.title.text

@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from cacheblend.loading import LoadOrder
 from cacheblend.meeting import stretch_of
 from cacheblend.trace import Lane, Loading, Mode, Trace
 from ui import devices, reloaded, reloading
@@ -102,6 +103,7 @@ def _form() -> tuple[tuple[Component, ...], gr.Dropdown]:
     with gr.Row(elem_classes="toolbar"):
         ratio = gr.Radio([("as in the run", "run"), ("chosen by the controller", AUTO)], value="run", label="Ratio")
         order = gr.Radio([(name, o.value) for o, name in reloaded.ORDERS.items()], value="layer-wise", label="Order")
+        busy = gr.Slider(10, 100, value=100, step=5, label="Free share of the processor (%)", visible=False)
         pipelined = gr.Checkbox(value=True, label="Read layers while others are computed (pipelining)")
     device.change(
         fn=None, js=f"(device) => ({{ visible: device === '{devices.OWN}', __type__: 'update' }})",
@@ -111,4 +113,8 @@ def _form() -> tuple[tuple[Component, ...], gr.Dropdown]:
         fn=None, js=f"(codec) => ({{ visible: codec === '{TARGET}', __type__: 'update' }})",
         inputs=codec, outputs=target, api_visibility="private",
     )  # fmt: skip
-    return (device, bandwidth, unit, latency, pipelined, codec, target, order, ratio), codec
+    order.change(
+        fn=None, js=f"(order) => ({{ visible: order === '{LoadOrder.CAKE}', __type__: 'update' }})",
+        inputs=order, outputs=busy, api_visibility="private",
+    )  # fmt: skip
+    return (device, bandwidth, unit, latency, pipelined, codec, target, order, busy, ratio), codec
