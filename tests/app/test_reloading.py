@@ -43,20 +43,12 @@ def asked(studio, tmp_path):
     return session, last.run_id
 
 
+NAMES = ("device", "bandwidth", "unit", "latency_ms", "is_pipelined")
+NAMES += ("codec", "target_ms", "order", "free_percent", "ratio")
+
+
 def form(**changed):
-    names = [
-        "device",
-        "bandwidth",
-        "unit",
-        "latency_ms",
-        "is_pipelined",
-        "codec",
-        "target_ms",
-        "order",
-        "free_percent",
-        "ratio",
-    ]
-    return reloading.parse(*(dict(zip(names, FORM, strict=True)) | changed).values())
+    return reloading.parse(*(dict(zip(NAMES, FORM, strict=True)) | changed).values())
 
 
 def test_the_form_is_parsed():
