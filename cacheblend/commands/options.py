@@ -14,7 +14,7 @@ from cacheblend.engine import Engine
 from cacheblend.folders import cache_directory
 from cacheblend.loading import GBPS, PRESETS, Device, StoreConfig
 
-GIB = 2**30
+GB = 1e9
 BANDWIDTH = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>Gbps|Mbps|GB/s|MB/s)", re.IGNORECASE)
 UNITS = {"gbps": GBPS, "mbps": GBPS / 1000, "gb/s": 1e9, "mb/s": 1e6}
 
@@ -52,9 +52,9 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 def store_config(args: argparse.Namespace) -> StoreConfig:
     """The tiers that were asked for."""
     return StoreConfig(
-        memory_bytes=round(args.memory * GIB),
+        memory_bytes=round(args.memory * GB),
         disk=None if args.no_disk else args.kv_cache or cache_directory() / "kv",
-        disk_bytes=round(args.kv_cache_size * GIB),
+        disk_bytes=round(args.kv_cache_size * GB),
         remote=args.remote,
         codec=args.codec,
     )

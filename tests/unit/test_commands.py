@@ -25,7 +25,7 @@ def folder(tmp_path):
 def test_stats_count_what_is_kept(folder, capsys):
     assert main(["store", "stats", "--kv-cache", str(folder)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("disk: 3 chunks, 0.000 of 17.2 GB, last used 20")
+    assert said.startswith("disk: 3 chunks, 0.000 of 16.0 GB, last used 20")
 
 
 def test_verify_names_and_removes_what_is_damaged(folder, capsys):
