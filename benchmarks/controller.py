@@ -162,7 +162,7 @@ def run_once(engine: Engine, plan: PromptPlan, ratio: float, device: Device, pip
     loading = LoadConfig(device=device, pipelined=pipelined)
     prefilled = engine.prefill_plan(plan, Mode.BLEND, BlendConfig(ratio=ratio), loading=loading)
     spans = prefilled.spans.spans()
-    expected = prefilled.loading and prefilled.loading.predicted_ttft_ms
+    expected = max((span.end_ms for span in prefilled.predicted), default=None)
     if expected is None:
         raise ValueError("the engine predicted nothing for this run")
     return Measured(

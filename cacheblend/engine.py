@@ -249,7 +249,8 @@ class Engine:
             kept_per_layer=brought.fused.kept_per_layer,
             is_warm=not found.fresh,
             ratio=ratio,
-            loading=replace(facts, predicted=expected),
+            loading=facts,
+            predicted=expected,
         )
 
     def prefill_prefix(
@@ -390,6 +391,7 @@ class Engine:
             kept_per_layer=(plan.context_tokens,) * self.model.num_layers,
             is_warm=True,
             ratio=1.0,
+            predicted=self.machine.predict_full(plan.num_tokens),
         )
 
     def _encoded(self, found: Found, loading: LoadConfig) -> Sequence[StoredChunk | None]:

@@ -12,7 +12,7 @@ from cacheblend.controller import QUALITY_FLOOR, ratio_for_device
 from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.kv import LOSSLESS
 from cacheblend.loading import Device, LoadConfig, LoadOrder, Place
-from cacheblend.prediction import predict, predict_cake
+from cacheblend.prediction import predict, predict_cake, predict_full
 from cacheblend.trace import Lane, Loading, Span
 
 
@@ -54,3 +54,7 @@ class Machine:
         if loading.order is LoadOrder.CAKE:
             return predict_cake(self.profile, device, workload, ratio, compute_share=loading.compute_share).spans
         return predict(self.profile, device, workload, ratio, pipelined=pipelined).spans
+
+    def predict_full(self, num_tokens: int) -> tuple[Span, ...]:
+        """Full recompute as spans that were not measured; none on a machine that was never measured."""
+        return () if self.profile is None else predict_full(self.profile, num_tokens)

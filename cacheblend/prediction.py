@@ -202,6 +202,14 @@ def predict_cake(
     )
 
 
+def predict_full(profile: ComputeProfile, num_tokens: int) -> tuple[Span, ...]:
+    """Full recompute of a prompt as spans: every layer alike, then the logits."""
+    done_ms = profile.prefill_ms(num_tokens)
+    layer_ms = (done_ms - profile.first_token) / profile.num_layers
+    layers = [_span(Lane.COMPUTE, i, i * layer_ms, (i + 1) * layer_ms) for i in range(profile.num_layers)]
+    return *layers, _span(Lane.FIRST_TOKEN, None, done_ms - profile.first_token, done_ms)
+
+
 def _read_until(device: Device, start_ms: float, nbytes: float, reads: int) -> float:
     """When so many bytes in so many reads are there, following the device's bandwidth over time."""
     now, bandwidth = start_ms + reads * device.latency_ms, device.bandwidth

@@ -78,6 +78,7 @@ def _trace(raw: dict[str, Any]) -> Trace:
         mode=Mode(raw.pop("mode")),
         answer_ids=tuple(raw.pop("answer_ids")),
         spans=_spans(raw.pop("spans")),
+        predicted=_spans(raw.pop("predicted", [])),
         fidelity=Fidelity(**fidelity) if fidelity else None,
         loading=_loading(loading) if loading else None,
         **raw,
@@ -92,7 +93,6 @@ def _loading(raw: dict[str, Any]) -> Loading:
     return Loading(
         places=tuple(Place(place) for place in raw.pop("places")),
         order=LoadOrder(raw.pop("order")),
-        predicted=_spans(raw.pop("predicted")),
         **raw,
     )
 

@@ -21,7 +21,7 @@ from cacheblend.kv import LayerKV
 from cacheblend.loading import LoadConfig
 from cacheblend.metrics import kl_divergence, top1_agreement, word_f1
 from cacheblend.prompt import PromptPlan
-from cacheblend.trace import Fidelity, Loading, Mode, Trace
+from cacheblend.trace import Fidelity, Loading, Mode, Span, Trace
 
 if TYPE_CHECKING:
     from cacheblend.engine import Engine
@@ -38,6 +38,7 @@ class Prefilled:
     is_warm: bool
     ratio: float  # share of context tokens that was asked for
     loading: Loading | None = None
+    predicted: tuple[Span, ...] = ()
 
     @property
     def layers(self) -> tuple[LayerKV, ...]:
@@ -118,6 +119,7 @@ class Run:
             recomputed_share=recomputed / max(self.plan.context_tokens, 1),
             is_warm=prefilled.is_warm,
             loading=prefilled.loading,
+            predicted=prefilled.predicted,
         )
 
     def _finish(

@@ -121,7 +121,7 @@ class Loading:
     """How cached KV reached a run. device: the one that was emulated, "" if caches were read as fast as they come.
 
     nbytes: read for the context, as stored; met_at: with Cake, the tokens computed from the front when the two fronts
-    met; predicted: what the loading controller expected before the run, spans that were not measured.
+    met.
     """
 
     places: tuple[Place, ...]  # where the chunks were, each place once, fastest first
@@ -131,17 +131,15 @@ class Loading:
     is_pipelined: bool
     nbytes: int
     met_at: int | None = None
-    predicted: tuple[Span, ...] = ()
-
-    @property
-    def predicted_ttft_ms(self) -> float | None:
-        """When the controller expected the first token; None where it expected nothing."""
-        return max((span.end_ms for span in self.predicted), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One mode's run, timed. What Inspect shows is recorded in a pass of its own."""
+    """One mode's run, timed. What Inspect shows is recorded in a pass of its own.
+
+    predicted: what the loading controller expected of the run, spans that were not measured; none where it knows too
+    little of the machine.
+    """
 
     mode: Mode
     policy: str
@@ -154,11 +152,17 @@ class Trace:
     is_warm: bool  # every chunk cache was in the store when the question came
     fidelity: Fidelity | None = None
     loading: Loading | None = None  # None for full recompute, which reads no cache
+    predicted: tuple[Span, ...] = ()
 
     @property
     def ttft_ms(self) -> float:
         """Time to first token: from the start of the run to the end of the first-token span."""
         return next(s.end_ms for s in self.spans if s.lane is Lane.FIRST_TOKEN)
+
+    @property
+    def predicted_ttft_ms(self) -> float | None:
+        """When the controller expected the first token; None where it expected nothing."""
+        return max((span.end_ms for span in self.predicted), default=None)
 
     @property
     def ttft_parts(self) -> dict[Lane, float]:

@@ -50,7 +50,7 @@ def controller(reloaded: Reloaded) -> str:
 
 def _pair(trace: Trace, facts: Loading) -> str:
     """The first token as predicted and as measured, to one scale."""
-    expected, came = facts.predicted_ttft_ms, trace.ttft_ms
+    expected, came = trace.predicted_ttft_ms, trace.ttft_ms
     if expected is None:
         reason = f"Nothing was predicted: {_unknown(facts)}"
         return f'<div class="pair">{_bar("measured", came, came)}</div><p class="quiet">{reason}</p>'

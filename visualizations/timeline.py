@@ -30,7 +30,7 @@ def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False,
     if not shown:
         return theme.empty_figure("Timeline", height=260, why="No run has been timed yet.")
     spans = {t.mode: [s for s in t.spans if not (until_first_token and s.lane is Lane.DECODE)] for t in shown}
-    predicted = {t.mode: t.loading.predicted if t.loading else () for t in shown}
+    predicted = {t.mode: t.predicted for t in shown}
     used = [{s.lane for s in (*spans[t.mode], *predicted[t.mode])} for t in shown]
     lanes = [[lane for lane in Lane if lane in there] for there in used]
     gap = GROUP_GAP if own_axes else GROUP_GAP - 20
@@ -120,7 +120,7 @@ def _style(figure: go.Figure, rows: int, *, own_axes: bool) -> None:
 def _title(traces: Sequence[Trace]) -> str:
     fastest, slowest = (pick(traces, key=lambda t: t.ttft_ms) for pick in (min, max))
     kind = "hatched spans emulated" if any(s.emulated for t in traces for s in t.spans) else "measured"
-    if any(t.loading and t.loading.predicted for t in traces):
+    if any(t.predicted for t in traces):
         kind += ", dashed outlines predicted"
     if fastest is slowest:
         return f"First token after {theme.duration(fastest.ttft_ms)} ({kind})"
@@ -132,6 +132,6 @@ def _title(traces: Sequence[Trace]) -> str:
 def _subtitle(trace: Trace) -> str:
     warmth = "warm" if trace.is_warm else "cold"
     state = "" if trace.mode is Mode.FULL else f" ({warmth})"
-    expected, came = trace.loading.predicted_ttft_ms if trace.loading else None, theme.duration(trace.ttft_ms)
+    expected, came = trace.predicted_ttft_ms, theme.duration(trace.ttft_ms)
     said = f"after {came}" if expected is None else f"{came}, predicted {theme.duration(expected)}"
     return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · first token {said}{state}"

@@ -15,7 +15,7 @@ from cacheblend.events import Compared
 from cacheblend.kv import LOSSLESS
 from cacheblend.loading import LoadConfig, LoadOrder
 from cacheblend.retrieval.ordering import Ordering
-from cacheblend.trace import Comparison, Deviation, Loading, Mode, SegmentKind, Selector
+from cacheblend.trace import Comparison, Deviation, Mode, SegmentKind, Selector, Trace
 
 if TYPE_CHECKING:
     from cacheblend.engine import Engine
@@ -109,7 +109,8 @@ def summary(comparison: Comparison) -> dict[str, Any]:
                 "answer": trace.answer,
                 "ttft_ms": trace.ttft_ms,
                 "is_warm": trace.is_warm,
-                "loading": _loading(trace.loading) if trace.loading else None,
+                "predicted_ttft_ms": trace.predicted_ttft_ms,
+                "loading": asdict(trace.loading) if trace.loading else None,
                 "recomputed_tokens": trace.recomputed_tokens,
                 "recomputed_share": trace.recomputed_share,
                 "first_token_kl": trace.fidelity.first_token_kl if trace.fidelity else None,
@@ -121,13 +122,6 @@ def summary(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _loading(loading: Loading) -> dict[str, Any]:
-    """How the caches came in, without the predicted spans themselves."""
-    facts = asdict(loading)
-    del facts["predicted"]
-    return {**facts, "predicted_ttft_ms": loading.predicted_ttft_ms}
-
-
 def _print_table(comparison: Comparison) -> None:
     env = comparison.environment
     print(f"{env.model} · {env.device} · {env.dtype} · {env.threads} threads")
@@ -137,17 +131,19 @@ def _print_table(comparison: Comparison) -> None:
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for trace in comparison.traces:
-        if trace.loading is not None:
-            print(f"{trace.mode}: {_told(trace.loading)}")
+        if told := _told(trace):
+            print(f"{trace.mode}: {told}")
 
 
-def _told(loading: Loading) -> str:
+def _told(trace: Trace) -> str:
     """One line: where the caches were, what they went through, and what was expected."""
-    parts = [f"{loading.nbytes / 1e6:.1f} MB from {', '.join(loading.places)}"]
-    parts += [f"as slow as {loading.device} (emulated)"] if loading.device else []
-    parts += [loading.codec] if loading.codec != LOSSLESS else []
-    parts += [loading.order] if loading.met_at is None else [f"{loading.order}, met after {loading.met_at} tokens"]
-    expected = loading.predicted_ttft_ms
+    parts, loading = [], trace.loading
+    if loading is not None:
+        parts += [f"{loading.nbytes / 1e6:.1f} MB from {', '.join(loading.places)}"]
+        parts += [f"as slow as {loading.device} (emulated)"] if loading.device else []
+        parts += [loading.codec] if loading.codec != LOSSLESS else []
+        parts += [loading.order] if loading.met_at is None else [f"{loading.order}, met after {loading.met_at} tokens"]
+    expected = trace.predicted_ttft_ms
     parts += [f"first token predicted after {expected:.0f} ms"] if expected is not None else []
     return " · ".join(parts)
 

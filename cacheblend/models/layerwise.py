@@ -6,6 +6,7 @@ not a dimension.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,13 @@ class LayerwiseModel:
         self.head_dim = self._family.head_dim
         self.vocab: int = config.vocab_size
         self.context_limit: int = config.max_position_embeddings
+
+    def part(self, start: int, num_layers: int) -> LayerwiseModel:
+        """The same model with only some consecutive layers, counted from the first again at the end."""
+        few = copy.copy(self)
+        few._blocks = [self._blocks[(start + i) % self.num_layers] for i in range(min(num_layers, self.num_layers))]
+        few.num_layers = len(few._blocks)
+        return few
 
     @property
     def device(self) -> torch.device:

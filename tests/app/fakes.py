@@ -200,10 +200,10 @@ class FakeEngine:
             for i in range(len(words)):
                 self._step(cancel)
                 yield TextDelta(mode, " ".join(words[: i + 1]))
-            facts = self._loading(mode, hits, loading)
-            traces.append(replace(fake_trace(mode), is_warm=is_warm, loading=facts))
-            if facts and facts.predicted:
-                traces[-1] = replace(traces[-1], spans=(*later(facts.predicted), *traces[-1].spans[-1:]))
+            facts, predicted = self._loading(mode, hits, loading)
+            traces.append(replace(fake_trace(mode), is_warm=is_warm, loading=facts, predicted=predicted))
+            if predicted:
+                traces[-1] = replace(traces[-1], spans=(*later(predicted), *traces[-1].spans[-1:]))
             yield Finished(mode, traces[-1])
         self.store.settle()
         yield Compared(fake_comparison(question, hits, traces))
@@ -216,14 +216,14 @@ class FakeEngine:
                 self.store.put(self.caches.made(hit.chunk.token_ids))
         return None not in found
 
-    def _loading(self, mode: Mode, hits: Sequence[Hit], loading: LoadConfig) -> Loading | None:
+    def _loading(self, mode: Mode, hits: Sequence[Hit], loading: LoadConfig) -> tuple[Loading | None, tuple[Span, ...]]:
         if mode is Mode.FULL:
-            return None
+            return None, ()
         tokens = fake_comparison("", hits, ()).context_tokens
         workload = Workload(context_tokens=tokens, suffix_tokens=10)
         predicted = self.machine.predict(loading.device, workload, 0.15, loading, pipelined=loading.pipelined)
         loaded = next((stretch_of(span.name) for span in predicted if span.lane is Lane.LOAD), None)
-        return Loading(
+        facts = Loading(
             places=(Place.MEMORY,),
             device=loading.device.name if loading.device else "",
             codec=loading.codec,
@@ -231,8 +231,8 @@ class FakeEngine:
             is_pipelined=loading.pipelined,
             nbytes=tokens * self.kv_bytes_per_token,
             met_at=loaded[0] if loaded else None,
-            predicted=predicted,
         )
+        return facts, predicted
 
     def _step(self, cancel: threading.Event | None) -> None:
         if self.pause_s:

@@ -95,7 +95,7 @@ def test_the_machine_is_measured_once_and_the_result_is_kept_with_the_run(studio
     trace = last.reloaded.trace
     assert trace.mode is Mode.BLEND
     assert trace.loading.device == SLOW_LINK.name
-    assert trace.loading.predicted_ttft_ms is not None
+    assert trace.predicted_ttft_ms is not None
     *again, newer = reloading.reload(studio, session.id, run_id, form(is_pipelined=False))
     assert not any(reloading.MEASURING in step.status for step in again)
     assert studio.loaded.counts.calibrated == 1

@@ -118,9 +118,9 @@ def test_the_profile_of_a_known_machine_is_found(model, monkeypatch):
 
 def test_a_run_is_read_without_leaving_time_out():
     case = make_case("llama", lengths=(0, 200, 7))
-    run = calibration._fuse_once(case.model, 200, 0.25, None)
+    run = calibration._fuse_once(case.model.part(0, calibration.NUM_LAYERS), 200, 0.25, None)
     assert [(s.came, s.kept) for s in run.steps] == [(224, 224), (224, 74), (74, 74), (74, 74)]
-    nothing = calibration._fuse_once(case.model, 200, 0.0, None)
+    nothing = calibration._fuse_once(case.model.part(0, calibration.NUM_LAYERS), 200, 0.0, None)
     assert [(s.came, s.kept) for s in nothing.steps] == [(24, 24)] * 4
     assert case.model.num_layers == 5, "the model itself keeps its layers"
 
@@ -134,7 +134,7 @@ def test_steps_tile_the_time_to_first_token(monkeypatch):
             recorders.append(self)
 
     monkeypatch.setattr(calibration, "SpanRecorder", Kept)
-    run = calibration._fuse_once(case.model, 120, 0.3, None)
+    run = calibration._fuse_once(case.model.part(0, calibration.NUM_LAYERS), 120, 0.3, None)
     ttft = max(span.end_ms for span in recorders[0].spans())
     steps = sum(s.project_ms + s.place_ms + s.finish_ms for s in run.steps)
     assert run.start_ms + steps + run.first_token_ms == pytest.approx(ttft)

@@ -80,7 +80,7 @@ def test_a_run_from_both_ends_is_predicted_too(engine, hits):
     engine.machine.profile = profile(engine)
     loading = LoadConfig(device=SLOW, order=LoadOrder.CAKE)
     trace = compare(engine, hits, modes=[Mode.BLEND], loading=loading).trace(Mode.BLEND)
-    assert trace.loading.met_at is not None and trace.loading.predicted_ttft_ms > 0
+    assert trace.loading.met_at is not None and trace.predicted_ttft_ms > 0
 
 
 def test_a_comparison_with_its_loading_round_trips_through_json(engine, hits):
@@ -88,12 +88,12 @@ def test_a_comparison_with_its_loading_round_trips_through_json(engine, hits):
     comparison = compare(engine, hits, loading=LoadConfig(device=SLOW))
     assert comparison.trace(Mode.FULL).loading is None
     assert from_json(to_json(comparison)) == comparison
-    assert comparison.trace(Mode.BLEND).loading.predicted
+    assert all(trace.predicted for trace in comparison.traces)
 
 
 def test_a_machine_that_was_never_measured_predicts_nothing(engine, hits):
     engine.machine.profile = None
-    assert compare(engine, hits, loading=LoadConfig(device=SLOW)).trace(Mode.BLEND).loading.predicted == ()
+    assert compare(engine, hits, loading=LoadConfig(device=SLOW)).trace(Mode.BLEND).predicted == ()
 
 
 def test_the_controller_chooses_more_the_slower_the_device_and_never_less_than_the_floor(engine, hits):

@@ -10,7 +10,7 @@ from gradio.components import Component
 
 from cacheblend.loading import LoadOrder
 from cacheblend.meeting import stretch_of
-from cacheblend.trace import Lane, Loading, Mode, Trace
+from cacheblend.trace import Lane, Mode, Trace
 from ui import devices, reloaded, reloading
 from ui.frame import Page
 from ui.guard import guarded
@@ -79,14 +79,14 @@ def _fronts(trace: Trace, context_tokens: int) -> Any:
     if trace.loading is None or trace.loading.met_at is None:
         return gr.update(visible=False)
     figure = fronts_figure(
-        trace.spans, context_tokens=context_tokens, met_at=trace.loading.met_at, predicted=_expected(trace.loading)
+        trace.spans, context_tokens=context_tokens, met_at=trace.loading.met_at, predicted=_expected(trace)
     )
     return gr.update(value=figure, visible=True)
 
 
-def _expected(facts: Loading) -> tuple[float, int] | None:
+def _expected(trace: Trace) -> tuple[float, int] | None:
     """When and where the fronts were to meet: loading ends there."""
-    loads = ((span.end_ms, stretch_of(span.name)) for span in facts.predicted if span.lane is Lane.LOAD)
+    loads = ((span.end_ms, stretch_of(span.name)) for span in trace.predicted if span.lane is Lane.LOAD)
     return next(((ms, tokens[0]) for ms, tokens in loads if tokens), None)
 
 

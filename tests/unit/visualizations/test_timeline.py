@@ -27,10 +27,9 @@ def traces() -> list[Trace]:
 
 def with_prediction(trace: Trace, predicted: tuple[Span, ...] = PREDICTED) -> Trace:
     facts = Loading(
-        places=(Place.MEMORY,), device="slow", codec="int8", order=LoadOrder.LAYERWISE, is_pipelined=True, nbytes=9,
-        predicted=predicted,
+        places=(Place.MEMORY,), device="slow", codec="int8", order=LoadOrder.LAYERWISE, is_pipelined=True, nbytes=9
     )  # fmt: skip
-    return replace(trace, loading=facts)
+    return replace(trace, loading=facts, predicted=predicted)
 
 
 def test_every_predicted_span_is_outlined_in_its_lane_and_time(traces):
