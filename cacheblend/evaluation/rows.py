@@ -1,0 +1,175 @@
+"""The rows of an evaluation, and the file they are appended to. A folder belongs to one configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from cacheblend.config import BlendConfig
+from cacheblend.evaluation.scores import Scores
+from cacheblend.trace import Deviation, Mode, Selector, Trace
+
+DEFAULT_BLEND = BlendConfig()
+ROWS, CONFIG = "rows.jsonl", "config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to answer: a mode, and the settings of blend, which the other modes have no use for."""
+
+    mode: Mode
+    blend: BlendConfig = DEFAULT_BLEND
+
+    @property
+    def label(self) -> str:
+        """Name the setting for people, and in rows: “blend 0.15 single value”."""
+        if self.mode is not Mode.BLEND:
+            return str(self.mode)
+        return f"{self.mode} {self.blend.share:.4g} {self.blend.selector} {self.blend.deviation}"
+
+
+def settings(
+    modes: Sequence[Mode], ratios: Sequence[float], selectors: Sequence[Selector], deviations: Sequence[Deviation]
+) -> tuple[Setting, ...]:
+    """Every mode once, blend in every combination; full first, as the others are held against it."""
+    blends = [
+        BlendConfig(ratio=ratio, selector=selector, deviation=deviation)
+        for ratio in ratios
+        for selector in selectors
+        for deviation in deviations
+    ]
+    made = [
+        Setting(mode, blend)
+        for mode in sorted(set(modes), key=list(Mode).index)
+        for blend in (blends if mode is Mode.BLEND else [DEFAULT_BLEND])
+    ]
+    return tuple(dict.fromkeys(made))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One question in one setting. Scores are None without a gold answer, distances None where full did not run."""
+
+    question_id: str
+    setting: str
+    mode: str
+    ratio: float  # asked for
+    policy: str
+    answer: str
+    f1: float | None
+    rouge_l: float | None
+    squad_f1: float | None
+    exact_match: float | None
+    first_token_kl: float | None
+    mean_kl: float | None
+    top1_agreement: float | None
+    f1_to_full: float | None
+    ttft_ms: float
+    ttft_parts_ms: dict[str, float]
+    context_tokens: int
+    prompt_tokens: int
+    recomputed_tokens: int
+    recomputed_share: float
+    is_warm: bool
+    places: str  # where the chunk caches were, fastest first
+
+    @classmethod
+    def of(
+        cls, question_id: str, setting: Setting, trace: Trace, scores: Scores | None, lengths: tuple[int, int]
+    ) -> Self:
+        """Take from a trace what is kept of it. lengths: tokens of the context, and of the prompt."""
+        scored = asdict(scores) if scores else dict.fromkeys(field.name for field in fields(Scores))
+        distance = trace.fidelity
+        return cls(
+            question_id=question_id,
+            setting=setting.label,
+            mode=trace.mode,
+            ratio=trace.ratio,
+            policy=trace.policy,
+            answer=trace.answer,
+            **scored,
+            first_token_kl=distance.first_token_kl if distance else None,
+            mean_kl=distance.mean_kl if distance else None,
+            top1_agreement=distance.top1_agreement if distance else None,
+            f1_to_full=distance.f1_to_full if distance else None,
+            ttft_ms=trace.ttft_ms,
+            ttft_parts_ms={str(lane): ms for lane, ms in trace.ttft_parts.items()},
+            context_tokens=lengths[0],
+            prompt_tokens=lengths[1],
+            recomputed_tokens=trace.recomputed_tokens,
+            recomputed_share=trace.recomputed_share,
+            is_warm=trace.is_warm,
+            places=", ".join(trace.loading.places) if trace.loading else "",
+        )
+
+
+class RowFile:
+    """Rows on disk, one JSON object a line, appended and flushed one by one.
+
+    was_torn: whether a last line was cut short, by a run that was killed while it wrote; it has been dropped.
+    """
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        """Open a folder for one configuration; ValueError if it holds rows of another, or damaged ones."""
+        folder.mkdir(parents=True, exist_ok=True)
+        _claim(folder, json.loads(json.dumps(config)))
+        self.path = folder / ROWS
+        self.was_torn = _drop_torn(self.path)
+        self.rows = {(row.question_id, row.setting): row for row in _read(self.path)}
+
+    def append(self, row: Row) -> None:
+        """Write one row down."""
+        line = json.dumps(asdict(row), ensure_ascii=False) + "\n"
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line)
+        self.rows[row.question_id, row.setting] = row
+
+
+def _claim(folder: Path, config: dict[str, Any]) -> None:
+    """Write the configuration beside the rows, or check that it is the one that is there."""
+    path = folder / CONFIG
+    if not path.exists():
+        if (folder / ROWS).exists():
+            raise ValueError(f"{folder} has rows but no {CONFIG}: choose another folder.")
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(config, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        os.replace(draft, path)
+        return
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        names = sorted(found.keys() | config.keys())
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged: choose another folder, or delete this one.") from error
+    other = [name for name in names if found.get(name) != config.get(name)]
+    if other:
+        raise ValueError(
+            f"{folder} holds an evaluation with another {', '.join(other)}: choose another folder or the same settings."
+        )
+
+
+def _drop_torn(path: Path) -> bool:
+    """Cut off a last line without its end; tell whether there was one."""
+    if not path.exists():
+        return False
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return whole < len(data)
+
+
+def _read(path: Path) -> list[Row]:
+    rows = []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(Row(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{path}, line {number} is damaged: delete that line, and it is measured again."
+            ) from error
+    return rows
