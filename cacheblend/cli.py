@@ -7,10 +7,11 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from cacheblend.commands import ask, plan, store
+from cacheblend.commands import ask, eval, plan, store
 
 COMMANDS = {
     "ask": (ask, "ask a question about files, in several modes"),
+    "eval": (eval, "answer a set of questions in several settings, and compare"),
     "plan": (plan, "choose the ratio for a device, and the device for a ratio"),
     "store": (store, "look after the chunk caches on disk and elsewhere"),
 }

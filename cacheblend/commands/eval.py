@@ -1,0 +1,165 @@
+"""`python -m cacheblend eval DATASET --out DIR`: answer a set of questions in several settings, and compare them.
+
+Stopped by Ctrl-C or killed, the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cacheblend.cancel import Cancelled
+from cacheblend.commands import options
+from cacheblend.commands.options import say
+from cacheblend.config import BlendConfig
+from cacheblend.engine import Engine
+from cacheblend.evaluation import hub
+from cacheblend.evaluation.datasets import Dataset, read_dataset
+from cacheblend.evaluation.question import Task
+from cacheblend.evaluation.report import Summary, summarise, table, write_report
+from cacheblend.evaluation.rows import RowFile, settings
+from cacheblend.evaluation.runner import CHUNK_TOKENS, CHUNKS, Done, EvaluationConfig, Retrieve, evaluate
+from cacheblend.trace import Deviation, Mode, Selector
+
+STOPPED = 130  # what a shell makes of Ctrl-C
+SHOWN_PROBLEMS = 20
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Say what `eval` takes."""
+    blend = BlendConfig()
+    command.add_argument(
+        "dataset",
+        metavar="DATASET",
+        help=f"a .json, .jsonl, .csv or .tsv file, a folder, or on the hub: {', '.join(hub.SETS)}, hub:OWNER/NAME",
+    )
+    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="rows, configuration and summary")
+    command.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(Mode), metavar="MODE")
+    command.add_argument("--ratios", nargs="+", type=float, default=[blend.share], help="of blend (0.15)")
+    command.add_argument(
+        "--selectors", nargs="+", type=Selector, choices=list(Selector), default=[blend.selector], metavar="SELECTOR"
+    )
+    command.add_argument(
+        "--deviations", nargs="+", type=Deviation, choices=list(Deviation), default=[blend.deviation], metavar="PART"
+    )
+    command.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
+    command.add_argument("--passages", type=int, default=CHUNKS, help="chunks per question (6)")
+    command.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS, help="cut longer passages (1024)")
+    command.add_argument("--max-new-tokens", type=int, help="of an answer (32, of a summary 128)")
+    command.add_argument("--task", type=Task, choices=list(Task), help="what the set asks for (as the set says)")
+    options.add_model(command)
+    options.add_store(command)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, ask, sum up."""
+    config = EvaluationConfig(
+        settings=settings(args.modes, args.ratios, args.selectors, args.deviations),
+        chunks=args.passages,
+        chunk_tokens=args.chunk_tokens,
+        max_new_tokens=args.max_new_tokens,
+    )
+    dataset = read_dataset(args.dataset, limit=args.limit, task=args.task)
+    _say_problems(dataset)
+    with options.engine(args) as engine:
+        file = RowFile(args.out, config.described(engine, dataset))
+        if file.was_torn:
+            say(f"The last row of {file.path} was cut short and is measured again.")
+        retrieve = _retrieval(engine, dataset, args)
+        try:
+            with _stoppable() as cancel:
+                done = list(_told(evaluate(engine, dataset, config, file, retrieve=retrieve, cancel=cancel), dataset))
+        except Cancelled:
+            say(f"Stopped; the same command goes on behind the {len(file.rows)} rows in {file.path}.")
+            return STOPPED
+    skipped = [one.skipped for one in done if one.skipped]
+    facts: dict[str, Any] = {
+        "config": config.described(engine, dataset),
+        "malformed_rows": dataset.problems,
+        "skipped_questions": skipped,
+        "chunks_prefilled": sum(one.prefilled for one in done),
+    }
+    rows = list(file.rows.values())
+    if not rows:
+        raise ValueError("no question could be asked, so there is nothing to sum up.")
+    summary = summarise(rows)
+    write_report(args.out, rows, summary, facts)
+    _print(summary, len(dataset.problems), len(skipped))
+    return 0
+
+
+def _say_problems(dataset: Dataset) -> None:
+    """Name the rows that were skipped, the first of them one by one."""
+    for problem in dataset.problems[:SHOWN_PROBLEMS]:
+        say(f"skipped {problem}")
+    if len(dataset.problems) > SHOWN_PROBLEMS:
+        say(f"skipped {len(dataset.problems) - SHOWN_PROBLEMS} more malformed rows; summary.json names them")
+
+
+def _retrieval(engine: Engine, dataset: Dataset, args: argparse.Namespace) -> Retrieve | None:
+    """Index the documents of a folder, if it is one with documents."""
+    if not dataset.documents:
+        return None
+    args.files = list(dataset.documents)
+    return options.collection(engine, args).search
+
+
+@contextmanager
+def _stoppable() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, so that what is being written is finished; a second one ends the process at once."""
+    cancel = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: object) -> None:
+        del number, frame
+        signal.signal(signal.SIGINT, before)
+        cancel.set()
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield cancel
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _told(done: Iterator[Done], dataset: Dataset) -> Iterator[Done]:
+    """Say how far it is, and how long the rest takes at the pace of the questions measured so far."""
+    start, measured, total = time.monotonic(), 0, len(dataset.questions)
+    for number, one in enumerate(done, 1):
+        measured += bool(one.rows)
+        if one.skipped:
+            say(one.skipped)
+        if one.rows:
+            left = (time.monotonic() - start) / measured * (total - number)
+            say(f"{number} of {total} questions · about {_duration(left)} left")
+        yield one
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return (
+        f"{minutes // 60} h {minutes % 60} min"
+        if minutes >= 60
+        else f"{minutes} min {rest} s"
+        if minutes
+        else f"{rest} s"
+    )
+
+
+def _print(summary: Summary, malformed: int, skipped: int) -> None:
+    """The table, and what a reader must know beside it."""
+    print(table(summary))
+    print("Means with 95 % bootstrap intervals over questions; Δ is the mode minus full, question by question.")
+    if summary.full_zero_f1 is not None and summary.full_not_exact is not None:
+        print(
+            f"Full itself scores 0 (F1) on {summary.full_zero_f1:.0%} of the questions with a gold answer, "
+            f"and is not exactly right on {summary.full_not_exact:.0%}."
+        )
+    if malformed or skipped:
+        print(f"Left out: {malformed} malformed rows, {skipped} questions that do not fit into the model's context.")
