@@ -20,6 +20,7 @@ from cacheblend.fusion.extend import prefill_chunk
 from cacheblend.fusion.source import Repair
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import ChunkKey, ChunkKV, ChunkLostError, StoredChunk
+from cacheblend.kv.encoded import materialise
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.prefixes import cut, prefill_units, stored_prefix, unit_keys
 from cacheblend.prompt import PromptPlan
@@ -118,6 +119,24 @@ class ChunkCaches:
         filled = tuple(form or fresh[chunk.key] for chunk, form in zip(chunks, forms, strict=True))
         return Found(filled, frozenset(fresh))
 
+    def tensors(
+        self,
+        chunks: Sequence[StoredChunk],
+        spans: SpanRecorder,
+        cancel: threading.Event | None,
+        *,
+        are_prefix: bool = False,
+    ) -> list[ChunkKV]:
+        """Every chunk whole and as tensors; one that is lost while it is read is prefilled again."""
+        mend = self.repair(chunks, spans, cancel, are_prefix=are_prefix)
+        whole = []
+        for chunk in chunks:
+            try:
+                whole.append(materialise(chunk))
+            except ChunkLostError as error:
+                whole.append(mend(error))
+        return whole
+
     def precompute_prefix(self, token_ids: Sequence[int], *, cancel: threading.Event | None = None) -> int:
         """Store a prefix in units behind everything in front of them, which is exact; how many were not there."""
         keys = unit_keys(self._fingerprint, token_ids, tenant=self._tenant)
@@ -148,7 +167,7 @@ class ChunkCaches:
         are_prefix: every chunk was prefilled behind all that stand in front of it.
         """
 
-        def prefill_again(error: ChunkLostError) -> StoredChunk:
+        def prefill_again(error: ChunkLostError) -> ChunkKV:
             logger.warning("computing a lost chunk again: %s", error)
             self.store.lose(error.key)
             index = next(i for i, chunk in enumerate(chunks) if chunk.key == error.key)

@@ -29,9 +29,9 @@ from cacheblend.fusion.pipeline import reads_ahead
 from cacheblend.fusion.policies import NoRows
 from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.inspection import inspect_plan
-from cacheblend.kv import LOSSLESS, LayerKV, StoredChunk
+from cacheblend.kv import LOSSLESS, ChunkKV, LayerKV, StoredChunk
 from cacheblend.kv.codecs import codec
-from cacheblend.kv.encoded import EncodedChunk, materialise
+from cacheblend.kv.encoded import EncodedChunk
 from cacheblend.loading import LoadConfig, LoadOrder, Place, StoreConfig
 from cacheblend.machine import Machine
 from cacheblend.models.layerwise import LayerwiseModel
@@ -214,7 +214,7 @@ class Engine:
             return self._prefill_full(plan, capacity, spans, cancel)
         found = self.caches.find(plan, spans, cancel)
         if loading.codec != LOSSLESS or loading.target_ms is not None:
-            forms = self._encoded(found, loading)
+            forms = self._encoded(found, self.caches.tensors(found.chunks, spans, cancel), loading)
             spans = SpanRecorder(self.model.device)  # encoding is part of storing: the clock starts behind it
             found = self.caches.fill(found.chunks, forms, spans, cancel)
         facts = _facts(found, loading)
@@ -269,7 +269,8 @@ class Engine:
         units = self.caches.find_prefix(plan.token_ids[: plan.context_tokens], spans)
         found = Found(units)
         if loading.codec != LOSSLESS:
-            found = Found(tuple(_encoded(unit, loading.codec) for unit in units))
+            whole = self.caches.tensors(units, spans, cancel, are_prefix=True)
+            found = Found(tuple(EncodedChunk.of(unit, codec(loading.codec)) for unit in whole))
             spans = SpanRecorder(self.model.device)  # as in `prefill_plan`
         stored = sum(unit.num_tokens for unit in units)
         behind = PromptPlan.of((), [unit.token_ids for unit in units], plan.token_ids[stored:])
@@ -368,7 +369,7 @@ class Engine:
         plan = self.plan(question, hits, max_new_tokens=max_new_tokens)
         found = self.caches.find(plan, SpanRecorder(self.model.device), cancel)
         self.store.settle()
-        caches = [materialise(chunk) for chunk in found.chunks]
+        caches = self.caches.tensors(found.chunks, SpanRecorder(self.model.device), cancel)
         return inspect_plan(self.model, plan, caches, blend, progress=progress, cancel=cancel)
 
     def text(self, token_ids: Sequence[int]) -> str:
@@ -394,15 +395,15 @@ class Engine:
             predicted=self.machine.predict_full(plan.num_tokens),
         )
 
-    def _encoded(self, found: Found, loading: LoadConfig) -> Sequence[StoredChunk | None]:
+    def _encoded(self, found: Found, whole: Sequence[ChunkKV], loading: LoadConfig) -> Sequence[StoredChunk | None]:
         """The chunks as a tier with that codec would keep them; None where computing is sooner than loading."""
         if loading.target_ms is None:
-            return [_encoded(chunk, loading.codec) for chunk in found.chunks]
+            return [EncodedChunk.of(chunk, codec(loading.codec)) for chunk in whole]
         device, profile = loading.device or self.machine.device(_facts(found, loading)), self.machine.profile
         if device is None or profile is None:
             raise ValueError("a target needs a device whose bandwidth is known: name one to emulate.")
         bandwidth = device.over_time[0][1] if device.over_time else device.bandwidth
-        return in_time(found.chunks, loading.target_ms, bandwidth, self.machine.decode_ms, profile.prefill_ms)
+        return in_time(whole, loading.target_ms, bandwidth, self.machine.decode_ms, profile.prefill_ms)
 
     def _workload(self, plan: PromptPlan, blend: BlendConfig, loading: LoadConfig, facts: Loading) -> Workload | None:
         """The run as the controller sees it; None without a context, or with a codec whose speed was never seen."""
@@ -418,11 +419,6 @@ class Engine:
             size_ratio=self.kv_bytes_per_token * plan.context_tokens / facts.nbytes,
             decode_ms_per_token=decode_ms,
         )
-
-
-def _encoded(chunk: StoredChunk, name: str) -> EncodedChunk:
-    """A chunk as a tier with this codec would keep it."""
-    return EncodedChunk.of(materialise(chunk), codec(name))
 
 
 def _facts(found: Found, loading: LoadConfig) -> Loading:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from cacheblend.compression import RECOMPUTE, StreamedChunk, plan
-from cacheblend.kv import LOSSLESS, StoredChunk
+from cacheblend.kv import LOSSLESS, ChunkKV, StoredChunk
 from cacheblend.kv.codecs import LEVELS
 from cacheblend.kv.encoded import EncodedChunk, materialise
 
 
 def in_time(
-    chunks: Sequence[StoredChunk],
+    chunks: Sequence[ChunkKV],
     target_ms: float,
     bandwidth: float,
     decode_ms: dict[str, float],
@@ -28,8 +28,7 @@ def in_time(
     """
     forms: list[dict[str, StoredChunk]] = []
     for chunk in chunks:
-        tensors = materialise(chunk)
-        encoded = {level.name: EncodedChunk.of(tensors, level) for level in LEVELS}
+        encoded = {level.name: EncodedChunk.of(chunk, level) for level in LEVELS}
         for name, form in encoded.items():
             if name not in decode_ms:
                 began = time.perf_counter()

@@ -13,7 +13,7 @@ import torch
 
 from cacheblend.fusion.policies import SelectionPolicy
 from cacheblend.fusion.spans import SpanRecorder
-from cacheblend.kv import ChunkLostError, LayerKV, StoredChunk
+from cacheblend.kv import ChunkKV, ChunkLostError, LayerKV, StoredChunk
 from cacheblend.kv.encoded import decode_into
 from cacheblend.loading import Place
 from cacheblend.models.layerwise import LayerwiseModel
@@ -32,7 +32,7 @@ class LayerSource(Protocol):
         ...
 
 
-Repair = Callable[[ChunkLostError], StoredChunk]
+Repair = Callable[[ChunkLostError], ChunkKV]
 
 
 class ChunkSource:

@@ -173,6 +173,22 @@ def test_a_damaged_file_is_computed_again_in_the_middle_of_a_run(hits, tmp_path)
     assert compare(tiny_engine(store), hits, modes=[Mode.BLEND]).trace(Mode.BLEND).answer_ids == expected.answer_ids
 
 
+@pytest.mark.parametrize("loading", [LoadConfig(codec="int8"), LoadConfig(device=SLOW, target_ms=1e6)])
+def test_a_file_damaged_before_it_is_encoded_is_computed_again(hits, tmp_path, loading):
+    store = StoreConfig(memory_bytes=10**7, disk=tmp_path / "kv")
+    tiny_engine(store).precompute([h.chunk for h in hits])
+    for path in (tmp_path / "kv").glob("*.kv"):
+        path.write_bytes(path.read_bytes()[:-5] + b"wrong")
+    again = tiny_engine(store)
+    again.machine.profile = replace(profile(again), finish_row=1e3)
+    trace = compare(again, hits, modes=[Mode.REUSE], loading=loading).trace(Mode.REUSE)
+    assert trace.answer_ids and again.store.stats[1].losses == 5
+    fresh = tiny_engine(StoreConfig(memory_bytes=10**7, disk=tmp_path / "kv"))
+    for path in (tmp_path / "kv").glob("*.kv"):
+        path.write_bytes(path.read_bytes()[:-5] + b"wrong")
+    assert fresh.inspect(QUESTION, hits, max_new_tokens=4).selected.any(), "Inspect goes on as well"
+
+
 def test_an_encoded_tier_says_what_its_values_went_through(hits, tmp_path):
     store = StoreConfig(memory_bytes=10**7, disk=tmp_path / "kv", codec="int8")
     tiny_engine(store).precompute([h.chunk for h in hits])
