@@ -30,6 +30,7 @@ def main() -> None:
     sample = load_samples()[0]
     question = sample.questions[0].question
     engine = Engine.load(progress=lambda what: None)
+    engine.calibrate(recalibrate=True)  # so that the run says what was expected of it
     collection = engine.collection()
     collection.add(sample.paths)
     engine.precompute(collection.chunks)
