@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ui import words
+from ui.measured import load as read_measured
 
 MEASURED = Path(__file__).parent.parent / "assets" / "recorded" / "codecs.json"
 COLUMNS = {
     "size_ratio": ("smaller", "times smaller than 16 bits a number", "{:.1f} ×"),
-    "encode_ms": ("encode", "milliseconds for 512 tokens, one thread", "{:.0f} ms"),
-    "decode_ms": ("decode", "milliseconds for 512 tokens, one thread", "{:.0f} ms"),
+    "encode_ms": ("encode", "milliseconds for 512 tokens", "{:.0f} ms"),
+    "decode_ms": ("decode", "milliseconds for 512 tokens", "{:.0f} ms"),
     "key_error": ("K error", "relative L2 error of keys", "{:.2%}"),
     "value_error": ("V error", "relative L2 error of values", "{:.2%}"),
     "kl": ("KL, prefix", "of the next token behind an exact prefix: the codec’s error alone, nats", "{:.4f}"),
+    "kl_float32": ("KL, float32", "the same in float32, where rounding hides nothing of it", "{:.5f}"),
     "excess_kl_reuse": ("KL added, reuse", "to full recompute along its answer, beyond lossless, nats", "{:+.4f}"),
     "excess_kl_blend": ("KL added, blend", "to full recompute along its answer, beyond lossless, nats", "{:+.4f}"),
 }
@@ -23,10 +24,7 @@ COLUMNS = {
 
 def load(path: Path = MEASURED) -> dict[str, Any] | None:
     """Read what `benchmarks.codecs` wrote; None if it was not shipped."""
-    if not path.is_file():
-        return None
-    measured: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return measured
+    return read_measured(path)
 
 
 def render(measured: dict[str, Any] | None) -> str:
