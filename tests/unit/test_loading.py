@@ -250,7 +250,7 @@ def test_a_server_killed_in_the_middle_of_a_run_costs_time_and_nothing_else(hits
         first.precompute([h.chunk for h in hits])
         expected = compare(first, hits, modes=[Mode.BLEND]).trace(Mode.BLEND)
         again = tiny_engine(store)
-        threading.Timer(0.15, valkey.kill).start()
+        threading.Timer(0.4, valkey.kill).start()
         slow = LoadConfig(device=Device(name="slow", bandwidth=1e5))
         trace = compare(again, hits, modes=[Mode.BLEND], loading=slow).trace(Mode.BLEND)
         assert trace.loading.places == (Place.REMOTE,) and trace.answer_ids == expected.answer_ids
