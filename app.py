@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 import signal
 from functools import partial
-from pathlib import Path
 
-from cacheblend.folders import cache_directory
-from cacheblend.loading import StoreConfig
+from cacheblend.commands.tiers import add_store, store_config
 from cacheblend.samples import load_samples
 from ui.loading import load_engine, load_recorded
 from ui.serving import serve
 from ui.studio import Studio
-
-GB = 10**9  # as the page counts
 
 
 def arguments() -> argparse.Namespace:
@@ -30,38 +25,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--embedder", default="embedded", help="a sentence-transformers folder or hub name")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 …; chosen from the hardware by default")
     parser.add_argument("--dtype", help="float32, bfloat16, float16; chosen from the hardware by default")
-    store = parser.add_argument_group("chunk caches")
-    store.add_argument(
+    add_store(parser)
+    parser.add_argument(
         "--share-caches",
         action="store_true",
         help="between all visitors: whoever has the same text then answers sooner, and can tell that somebody had it",
     )
-    store.add_argument("--kv-cache", type=Path, metavar="DIR", help="kept in this folder (the user's cache folder)")
-    store.add_argument("--kv-cache-size", type=gigabytes, default=16 * GB, metavar="GB", help="on disk, at most (16)")
-    store.add_argument("--no-disk", action="store_true", help="keep nothing on disk")
-    store.add_argument("--memory", type=gigabytes, default=4 * GB, metavar="GB", help="in memory, at most (4)")
-    store.add_argument("--remote", metavar="URL", help="a Redis or Valkey behind the disk: redis://host:port/0")
-    store.add_argument("--codec", default="lossless", help="what they are encoded with on disk and remotely")
     return parser.parse_args()
-
-
-def gigabytes(text: str) -> int:
-    """Bytes from a number of GB."""
-    number = float(text)
-    if not math.isfinite(number) or round(number * GB) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no size: give a number of GB above 0")
-    return round(number * GB)
-
-
-def store_config(args: argparse.Namespace) -> StoreConfig:
-    """The tiers that were asked for."""
-    return StoreConfig(
-        memory_bytes=args.memory,
-        disk=None if args.no_disk else args.kv_cache or cache_directory() / "kv",
-        disk_bytes=args.kv_cache_size,
-        remote=args.remote,
-        codec=args.codec,
-    )
 
 
 def main() -> None:

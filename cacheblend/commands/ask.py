@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cacheblend.commands import options
+from cacheblend.commands import options, tiers
 from cacheblend.commands.options import say
 from cacheblend.config import AUTO, BlendConfig
 from cacheblend.events import Compared
@@ -44,12 +44,12 @@ def add_arguments(ask: argparse.ArgumentParser) -> None:
     loading = ask.add_argument_group("how the caches come in")
     loading.add_argument("--emulate", type=options.device, metavar="DEVICE", help="slower: “SSD 1 GB/s”, “7Gbps” …")
     loading.add_argument("--load-order", type=LoadOrder, choices=list(LoadOrder), default=LoadOrder.LAYERWISE)
-    loading.add_argument("--load-codec", default="lossless", help="encode the caches on their way")
+    loading.add_argument("--load-codec", default=LOSSLESS, help="encode the caches on their way")
     loading.add_argument("--load-target-ms", type=float, help="choose each chunk's level so that all are there by then")
     loading.add_argument("--no-pipeline", action="store_true", help="do not read ahead")
     options.add_collection(ask)
     options.add_model(ask)
-    options.add_store(ask)
+    tiers.add_store(ask)
 
 
 def run(args: argparse.Namespace) -> int:

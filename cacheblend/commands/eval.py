@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cacheblend.cancel import Cancelled
-from cacheblend.commands import options
+from cacheblend.commands import options, tiers
 from cacheblend.commands.options import say
 from cacheblend.config import BlendConfig
 from cacheblend.engine import Engine
@@ -54,7 +54,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--max-new-tokens", type=int, help="of an answer (32, of a summary 128)")
     command.add_argument("--task", type=Task, choices=list(Task), help="what the set asks for (as the set says)")
     options.add_model(command)
-    options.add_store(command)
+    tiers.add_store(command)
 
 
 def run(args: argparse.Namespace) -> int:

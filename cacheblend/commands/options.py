@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and what they make: an engine, its store, documents, a device."""
+"""Arguments that several commands share, and what they make: an engine, documents, a device."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from cacheblend.collection import Collection
+from cacheblend.commands.tiers import store_config
 from cacheblend.engine import Engine
-from cacheblend.folders import cache_directory
-from cacheblend.loading import GBPS, PRESETS, Device, StoreConfig
+from cacheblend.loading import GBPS, PRESETS, Device
 
-GB = 1e9
 BANDWIDTH = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>Gbps|Mbps|GB/s|MB/s)", re.IGNORECASE)
 UNITS = {"gbps": GBPS, "mbps": GBPS / 1000, "gb/s": 1e9, "mb/s": 1e6}
 
@@ -36,28 +34,6 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_collection(parser: argparse.ArgumentParser) -> None:
     """How documents are cut."""
     parser.add_argument("--chunk-tokens", type=int, default=512)
-
-
-def add_store(parser: argparse.ArgumentParser) -> None:
-    """Where chunk caches are kept."""
-    group = parser.add_argument_group("chunk caches")
-    group.add_argument("--kv-cache", type=Path, metavar="DIR", help="keep them here (the user's cache folder)")
-    group.add_argument("--kv-cache-size", type=float, default=16.0, metavar="GB", help="at most this much on disk (16)")
-    group.add_argument("--no-disk", action="store_true", help="keep nothing on disk")
-    group.add_argument("--memory", type=float, default=4.0, metavar="GB", help="at most this much in memory (4)")
-    group.add_argument("--remote", metavar="URL", help="a Redis or Valkey behind the disk: redis://host:port/0")
-    group.add_argument("--codec", default="lossless", help="what they are encoded with on disk and remotely")
-
-
-def store_config(args: argparse.Namespace) -> StoreConfig:
-    """The tiers that were asked for."""
-    return StoreConfig(
-        memory_bytes=round(args.memory * GB),
-        disk=None if args.no_disk else args.kv_cache or cache_directory() / "kv",
-        disk_bytes=round(args.kv_cache_size * GB),
-        remote=args.remote,
-        codec=args.codec,
-    )
 
 
 @contextmanager

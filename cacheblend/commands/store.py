@@ -10,7 +10,7 @@ import datetime
 from collections import Counter
 from pathlib import Path
 
-from cacheblend.commands import options
+from cacheblend.commands import options, tiers
 from cacheblend.commands.options import say
 from cacheblend.loading import Place
 from cacheblend.store import DiskTier, Health, Tier, open_store
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         verb = verbs.add_parser(name, help=what)
         verb.set_defaults(act=action)
-        options.add_store(verb)
+        tiers.add_store(verb)
         if name == "warm":
             verb.add_argument("files", nargs="+", type=Path, metavar="FILE")
             options.add_collection(verb)
@@ -83,10 +83,11 @@ def _warm(args: argparse.Namespace) -> int:
 
 def _lasting(args: argparse.Namespace) -> list[Tier]:
     """The tiers that outlive a process; ValueError if none was asked for."""
-    tiers = [tier for tier in open_store(options.store_config(args)).tiers if tier.place in (Place.DISK, Place.REMOTE)]
-    if not tiers:
+    opened = open_store(tiers.store_config(args)).tiers
+    lasting = [tier for tier in opened if tier.place in (Place.DISK, Place.REMOTE)]
+    if not lasting:
         raise ValueError("--no-disk without --remote leaves nothing to look after.")
-    return tiers
+    return lasting
 
 
 def _when(seconds: float) -> str:
