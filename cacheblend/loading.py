@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+LOSSLESS = "lossless"  # the codec that is always there
 GBPS = 1e9 / 8  # one gigabit per second, in bytes per second
 
 
@@ -85,7 +86,7 @@ class StoreConfig:
     disk: Path | None = None
     disk_bytes: int = 16 * 2**30
     remote: str | None = None
-    codec: str = "lossless"
+    codec: str = LOSSLESS
 
     def __post_init__(self) -> None:
         if self.memory_bytes <= 0 or self.accelerator_bytes < 0 or self.disk_bytes <= 0:
@@ -106,7 +107,7 @@ class LoadConfig:
     pipelined: bool = True
     prefetch: int = 4
     device: Device | None = None
-    codec: str = "lossless"
+    codec: str = LOSSLESS
     target_ms: float | None = None
     order: LoadOrder = LoadOrder.LAYERWISE
     compute_chunk: int = 512
@@ -116,7 +117,7 @@ class LoadConfig:
         object.__setattr__(self, "order", LoadOrder(self.order))
         if self.prefetch < 1 or self.compute_chunk < 1:
             raise ValueError("prefetch and compute_chunk must be at least 1")
-        if self.target_ms is not None and not (self.target_ms > 0 and self.codec == "lossless"):
+        if self.target_ms is not None and not (self.target_ms > 0 and self.codec == LOSSLESS):
             raise ValueError("target_ms must be positive, and chooses the codec itself: leave codec at lossless")
         if not 0 < self.compute_share <= 1:
             raise ValueError(f"compute_share must be above 0 and at most 1, got {self.compute_share}")

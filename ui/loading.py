@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from cacheblend.config import BlendConfig
     from cacheblend.engine import Engine
 
-LOSSLESS = "lossless"  # the codec that is always there
 FIRST_RUN = Path(__file__).parent.parent / "assets" / "recorded" / "first.json"
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from cacheblend.controller import RatioChoice, ratio_for_device
 from cacheblend.cost import Workload
 from cacheblend.events import Compared, FirstToken, Started
-from cacheblend.loading import LoadConfig, LoadOrder
+from cacheblend.loading import LOSSLESS, LoadConfig, LoadOrder
 from cacheblend.trace import Comparison, Mode, SegmentKind, Trace
 from ui import asking, devices, notices
 from ui.background import stream
 from ui.inspecting import GONE
-from ui.loading import LOSSLESS, with_chosen_ratio
+from ui.loading import with_chosen_ratio
 from ui.sessions import Reloaded, Run
 from ui.studio import RECORDED, Studio
 from ui.turns import undisturbed

@@ -14,9 +14,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from cacheblend.loading import Place
-
-LOSSLESS = "lossless"
+from cacheblend.loading import LOSSLESS, Place
 
 
 class ChunkLostError(Exception):

@@ -14,9 +14,9 @@ import torch
 import xxhash
 
 from cacheblend.kv import codecs
-from cacheblend.kv.chunk import LOSSLESS, ChunkKey, ChunkKV, ChunkLostError, LayerKV, StoredChunk
+from cacheblend.kv.chunk import ChunkKey, ChunkKV, ChunkLostError, LayerKV, StoredChunk
 from cacheblend.kv.codecs import Codec, decode
-from cacheblend.loading import Place
+from cacheblend.loading import LOSSLESS, Place
 
 FORMAT = "cacheblend-chunk/1"
 SEAL = struct.Struct("<8sQQ")  # magic, bytes of the JSON behind it, xxh3 of the JSON

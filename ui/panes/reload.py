@@ -8,14 +8,14 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from cacheblend.loading import LoadOrder
+from cacheblend.loading import LOSSLESS, LoadOrder
 from cacheblend.meeting import stretch_of
 from cacheblend.trace import Lane, Mode, Trace
 from ui import devices, reloaded, reloading
 from ui.frame import Page
 from ui.guard import guarded
 from ui.jobs import model_job, stop_button
-from ui.loading import LOSSLESS, codec_names
+from ui.loading import codec_names
 from ui.reloading import AUTO, TARGET
 from ui.sessions import Run
 from visualizations.fronts import fronts_figure

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cacheblend.kv.chunk import LOSSLESS, LayerKV, as_bytes
+from cacheblend.kv.chunk import LayerKV, as_bytes
+from cacheblend.loading import LOSSLESS
 
 
 class Lossless:
