@@ -133,5 +133,6 @@ def _subtitle(trace: Trace) -> str:
     warmth = "warm" if trace.is_warm else "cold"
     state = "" if trace.mode is Mode.FULL else f" ({warmth})"
     expected, came = trace.predicted_ttft_ms, theme.duration(trace.ttft_ms)
-    said = f"after {came}" if expected is None else f"{came}, predicted {theme.duration(expected)}"
-    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · first token {said}{state}"
+    # Short enough for a phone, where Plotly cuts off what does not fit.
+    said = f"first token after {came}" if expected is None else f"{came}, predicted {theme.duration(expected)}"
+    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · {said}{state}"
