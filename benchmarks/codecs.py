@@ -261,7 +261,7 @@ def mode_logits(engine: Engine, question: Question, chunks: Sequence[ChunkKV], m
     """Logits (answer tokens, vocab) along full's answer on these chunk caches."""
     capacity = question.plan.num_tokens + ANSWER_TOKENS
     source = ChunkSource(engine.model, chunks, capacity)
-    fused = fuse(engine.model, question.plan, source, BlendConfig().policy(mode), capacity=capacity)
+    fused = fuse(engine.model, question.plan, source, BlendConfig().selection(mode), capacity=capacity)
     return score(engine.model, fused.cache, fused.logits, question.answer)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.ttft import RATIO, environment, random_plan, seconds
+from cacheblend.caches import Piece
 from cacheblend.config import BlendConfig
 from cacheblend.engine import Engine
 from cacheblend.fusion.source import ChunkSource, unread_layers
@@ -62,7 +63,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     disk = Engine(ram.hf_model, ram.tokenizer, name="disk", store=Store([DiskTier(folder, 2**34)]))
     plan = random_plan(ram, args.chunks, args.chunk_tokens)
     for engine in (ram, disk):
-        engine.caches.precompute([plan.ids(segment) for segment in plan.context])
+        engine.caches.precompute([Piece(plan.ids(segment)) for segment in plan.context])
     work = contenders(ram, disk, plan, folder, args.prefetch)
     times: dict[str, list[float]] = {name: [] for name in work}
     for round_ in range(args.rounds + 1):  # the first is not counted
@@ -121,7 +122,7 @@ def load_all(engine: Engine, plan: PromptPlan, device: Device | None) -> None:
     if device is not None:
         link = Link(device)
         chunks = tuple(link.behind(chunk) for chunk in chunks)
-    first = unread_layers(BLEND.policy(Mode.BLEND), plan, engine.model.num_layers)
+    first = unread_layers(BLEND.selection(Mode.BLEND), plan, engine.model.num_layers)
     source = ChunkSource(engine.model, chunks, plan.num_tokens, first_layer=first)
     for layer in range(engine.model.num_layers):
         source.layer(layer)

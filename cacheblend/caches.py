@@ -11,7 +11,8 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from itertools import accumulate
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -30,11 +31,22 @@ from cacheblend.trace import Lane
 logger = logging.getLogger(__name__)
 
 
+class Piece(NamedTuple):
+    """Token ids whose KV is wanted, and what stands in front of them when it is made (recipes.py)."""
+
+    token_ids: tuple[int, ...]
+    front: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A context's chunks in order. fresh: those that had to be prefilled first, and need not be read any more."""
+    """A context's chunks in order, and what stood in front of each when it was prefilled.
+
+    fresh: those that had to be prefilled first, and need not be read any more.
+    """
 
     chunks: tuple[StoredChunk, ...]
+    fronts: tuple[tuple[int, ...], ...]
     fresh: frozenset[ChunkKey] = frozenset()
 
 
@@ -67,19 +79,19 @@ class ChunkCaches:
 
     def precompute(
         self,
-        wanted: Sequence[tuple[int, ...]],
+        wanted: Sequence[Piece],
         *,
         progress: Callable[[int, int], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> Precomputed:
         """Prefill every chunk that is not in the store; stop where one more would push out what was put just before."""
         report = progress or (lambda done, total: None)
-        missing = [ids for ids in dict.fromkeys(wanted) if ids and self.key(ids) not in self.store]
-        with self.store.pinned(self.key(ids) for ids in wanted):
-            for done, token_ids in enumerate(missing):
+        missing = [piece for piece in dict.fromkeys(wanted) if piece.token_ids and self.key(*piece) not in self.store]
+        with self.store.pinned(self.key(*piece) for piece in wanted):
+            for done, piece in enumerate(missing):
                 report(done, len(missing))
                 try:
-                    self.store.put(self._prefill(token_ids, cancel))
+                    self.store.put(self._prefill(piece, cancel))
                 except StoreFullError as error:
                     logger.warning("%s", error)
                     return Precomputed(done, len(missing) - done)
@@ -87,50 +99,53 @@ class ChunkCaches:
         report(len(missing), len(missing))
         return Precomputed(len(missing), 0)
 
-    def find(self, plan: PromptPlan, spans: SpanRecorder, cancel: threading.Event | None) -> Found:
-        """The context's chunks; what is missing is prefilled, each as a span of its own, and put into the store."""
-        wanted = [plan.ids(segment) for segment in plan.context]
+    def find(
+        self,
+        plan: PromptPlan,
+        spans: SpanRecorder,
+        cancel: threading.Event | None,
+        fronts: Sequence[tuple[int, ...]] | None = None,
+    ) -> Found:
+        """The context's chunks; what is missing is prefilled, each as a span of its own, and put into the store.
+
+        fronts: what stands in front of each segment of the context when it is prefilled; nothing by default.
+        """
+        fronts = tuple(fronts or [()] * len(plan.context))
+        wanted = [Piece(plan.ids(segment), front) for segment, front in zip(plan.context, fronts, strict=True)]
         with spans.span(Lane.LOOKUP, "lookup"):
-            keys = [self.key(token_ids) for token_ids in wanted]
-            found = [self.store.get(key, ids) for key, ids in zip(keys, wanted, strict=True)]
+            keys = [self.key(*piece) for piece in wanted]
+            found = [self.store.get(key, piece.token_ids) for key, piece in zip(keys, wanted, strict=True)]
         fresh = frozenset(key for key, chunk in zip(keys, found, strict=True) if chunk is None)
         with self.store.pinned(keys):
-            for i, (segment, token_ids) in enumerate(zip(plan.context, wanted, strict=True)):
+            for i, (segment, piece) in enumerate(zip(plan.context, wanted, strict=True)):
                 if found[i] is None:
                     cancelling.check(cancel)
                     with spans.span(Lane.PRECOMPUTE, segment.source or segment.kind):
-                        found[i] = entry = self._prefill(token_ids, cancel)
+                        found[i] = entry = self._prefill(piece, cancel)
                     self._offer(entry)
-        return Found(tuple(chunk for chunk in found if chunk is not None), fresh)
+        return Found(tuple(chunk for chunk in found if chunk is not None), fronts, fresh)
 
     def fill(
         self,
-        chunks: Sequence[StoredChunk],
+        found: Found,
         forms: Sequence[StoredChunk | None],
         spans: SpanRecorder,
         cancel: threading.Event | None,
     ) -> Found:
-        """Prefill the chunks of which there is no form, each as a span of its own."""
+        """Put other forms of the chunks in their place, and prefill those of which there is none, as spans."""
         fresh: dict[ChunkKey, ChunkKV] = {}
-        for chunk, form in zip(chunks, forms, strict=True):
+        for chunk, front, form in zip(found.chunks, found.fronts, forms, strict=True):
             if form is None:
                 with spans.span(Lane.PRECOMPUTE, "computed sooner than loaded"):
-                    fresh[chunk.key] = self._prefill(chunk.token_ids, cancel)
-        filled = tuple(form or fresh[chunk.key] for chunk, form in zip(chunks, forms, strict=True))
-        return Found(filled, frozenset(fresh))
+                    fresh[chunk.key] = self._prefill(Piece(chunk.token_ids, front), cancel)
+        filled = tuple(form or fresh[chunk.key] for chunk, form in zip(found.chunks, forms, strict=True))
+        return Found(filled, found.fronts, frozenset(fresh))
 
-    def tensors(
-        self,
-        chunks: Sequence[StoredChunk],
-        spans: SpanRecorder,
-        cancel: threading.Event | None,
-        *,
-        are_prefix: bool = False,
-    ) -> list[ChunkKV]:
+    def tensors(self, found: Found, spans: SpanRecorder, cancel: threading.Event | None) -> list[ChunkKV]:
         """Every chunk whole and as tensors; one that is lost while it is read is prefilled again."""
-        mend = self.repair(chunks, spans, cancel, are_prefix=are_prefix)
+        mend = self.repair(found, spans, cancel)
         whole = []
-        for chunk in chunks:
+        for chunk in found.chunks:
             try:
                 whole.append(materialise(chunk))
             except ChunkLostError as error:
@@ -148,32 +163,23 @@ class ChunkCaches:
             self.store.settle()
         return len(missing)
 
-    def find_prefix(self, token_ids: Sequence[int], spans: SpanRecorder) -> tuple[StoredChunk, ...]:
+    def find_prefix(self, token_ids: Sequence[int], spans: SpanRecorder) -> Found:
         """The longest stored prefix of these tokens, in units."""
         with spans.span(Lane.LOOKUP, "lookup"):
             keys = unit_keys(self._fingerprint, token_ids, tenant=self._tenant)
-            return tuple(stored_prefix(keys, cut(token_ids), self.store.get))
+            units = tuple(stored_prefix(keys, cut(token_ids), self.store.get))
+        starts = accumulate((unit.num_tokens for unit in units), initial=0)
+        return Found(units, tuple(tuple(token_ids[:start]) for start, _ in zip(starts, units, strict=False)))
 
-    def repair(
-        self,
-        chunks: Sequence[StoredChunk],
-        spans: SpanRecorder,
-        cancel: threading.Event | None,
-        *,
-        are_prefix: bool = False,
-    ) -> Repair:
-        """How a fuse gets a chunk again whose stored KV was lost while it was being read.
-
-        are_prefix: every chunk was prefilled behind all that stand in front of it.
-        """
+    def repair(self, found: Found, spans: SpanRecorder, cancel: threading.Event | None) -> Repair:
+        """How a fuse gets a chunk again whose stored KV was lost while it was being read."""
 
         def prefill_again(error: ChunkLostError) -> ChunkKV:
             logger.warning("computing a lost chunk again: %s", error)
             self.store.lose(error.key)
-            index = next(i for i, chunk in enumerate(chunks) if chunk.key == error.key)
-            recipe = [token for chunk in chunks[:index] for token in chunk.token_ids] if are_prefix else []
+            index = next(i for i, chunk in enumerate(found.chunks) if chunk.key == error.key)
             with spans.span(Lane.PRECOMPUTE, "a chunk that was lost"):
-                entry = self._prefill(chunks[index].token_ids, cancel, recipe)
+                entry = self._prefill(Piece(found.chunks[index].token_ids, found.fronts[index]), cancel)
             self._offer(entry)
             return entry
 
@@ -186,12 +192,10 @@ class ChunkCaches:
         except StoreFullError as error:
             logger.warning("%s", error)
 
-    def _prefill(
-        self, token_ids: tuple[int, ...], cancel: threading.Event | None, recipe: Sequence[int] = ()
-    ) -> ChunkKV:
-        ids, front = (torch.tensor(part, device=self._model.device, dtype=torch.long) for part in (token_ids, recipe))
+    def _prefill(self, piece: Piece, cancel: threading.Event | None) -> ChunkKV:
+        ids, front = (torch.tensor(part, device=self._model.device, dtype=torch.long) for part in piece)
         layers = prefill_chunk(self._model, ids, recipe=front, cancel=cancel)
-        return ChunkKV(self.key(token_ids, recipe), token_ids, layers)
+        return ChunkKV(self.key(*piece), piece.token_ids, layers)
 
 
 def fingerprint(hf_model: Any) -> str:

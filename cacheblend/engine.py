@@ -15,10 +15,10 @@ from typing import Any, Self
 
 import torch
 
-from cacheblend.caches import ChunkCaches, Found, Precomputed
+from cacheblend.caches import ChunkCaches, Found, Piece, Precomputed
 from cacheblend.calibration import load_profile, profile_for, profile_key
 from cacheblend.collection import Collection
-from cacheblend.config import AUTO, BlendConfig
+from cacheblend.config import AUTO, HKVD_NAME, BlendConfig
 from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.decoding import stop_ids, token_texts
 from cacheblend.documents import Chunk
@@ -39,16 +39,27 @@ from cacheblend.models.selfcheck import check_model
 from cacheblend.models.weights import EMBEDDED, display_name, load_model
 from cacheblend.places import measure_tier
 from cacheblend.prompt import PromptBuilder, PromptPlan
-from cacheblend.retrieval import Hit, load_embedder
+from cacheblend.recipes import RecipeBook
+from cacheblend.retrieval import Embedder, Hit, load_embedder
 from cacheblend.run import Prefilled, Reference, Run
 from cacheblend.store import Store, open_store
 from cacheblend.streaming import in_time
-from cacheblend.trace import Comparison, Environment, Inspection, Loading, Mode, Trace
+from cacheblend.trace import (
+    COMPARED,
+    Comparison,
+    Environment,
+    Inspection,
+    Loading,
+    Mode,
+    Recipe,
+    SegmentKind,
+    Span,
+    Trace,
+)
 
 logger = logging.getLogger(__name__)
 
 PROBE_TOKENS = 512  # of the chunk that a tier is measured with
-ALL_MODES = (Mode.FULL, Mode.REUSE, Mode.BLEND)
 DEFAULT_BLEND, DEFAULT_LOADING, DEFAULT_STORE = BlendConfig(), LoadConfig(), StoreConfig()
 
 
@@ -72,8 +83,9 @@ class Engine:
         self.caches = ChunkCaches(self.model, self.store)
         self.machine = Machine(load_profile(profile_key(self.model)))
         self.prompts = PromptBuilder(tokenizer)
+        self.recipes = RecipeBook(tokenizer, self.prompts.prefix)
         self._name, self._embedder_name = name, embedder
-        self._embedder: Any = None
+        self._embedder: Embedder | None = None
         self.stop_ids = stop_ids(hf_model, tokenizer)
 
     @classmethod
@@ -116,9 +128,14 @@ class Engine:
 
     def collection(self, chunk_tokens: int = 512) -> Collection:
         """An empty collection of documents, sized by this model's tokens; loads the embedder on first use."""
+        return Collection(self.tokenizer, self.embedder, chunk_tokens=chunk_tokens)
+
+    @property
+    def embedder(self) -> Embedder:
+        """What finds chunks; loaded on first use."""
         if self._embedder is None:
             self._embedder = load_embedder(self._embedder_name)
-        return Collection(self.tokenizer, self._embedder, chunk_tokens=chunk_tokens)
+        return self._embedder
 
     def calibrate(
         self,
@@ -152,13 +169,21 @@ class Engine:
     def precompute(
         self,
         chunks: Sequence[Chunk],
+        recipe: Recipe = Recipe.BARE,
         *,
         progress: Callable[[int, int], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> Precomputed:
-        """Prefill every chunk whose KV is not in the store, and the prompt's prefix."""
-        wanted = [self.prompts.prefix, *(chunk.token_ids for chunk in chunks)]
-        return self.caches.precompute(wanted, progress=progress, cancel=cancel)
+        """Prefill every chunk whose KV is not in the store, and the prompt's prefix.
+
+        recipe: what stands in front of each chunk meanwhile. SIMILAR compares the chunks with each other, so all of a
+        collection are to be given at once.
+        """
+        if recipe is Recipe.SIMILAR and chunks:
+            vectors = self.embedder.encode([chunk.text for chunk in chunks])
+            self.recipes.learn([tuple(chunk.token_ids) for chunk in chunks], vectors)
+        wanted = [Piece(tuple(chunk.token_ids), self.recipes.front(recipe, chunk.token_ids)) for chunk in chunks]
+        return self.caches.precompute([Piece(tuple(self.prompts.prefix)), *wanted], progress=progress, cancel=cancel)
 
     # Prompts
 
@@ -212,11 +237,12 @@ class Engine:
         spans = SpanRecorder(self.model.device)
         if mode is Mode.FULL:
             return self._prefill_full(plan, capacity, spans, cancel)
-        found = self.caches.find(plan, spans, cancel)
+        blend = blend.of(mode)
+        found = self.caches.find(plan, spans, cancel, self._fronts(plan, blend.recipe))
         if loading.codec != LOSSLESS or loading.target_ms is not None:
-            forms = self._encoded(found, self.caches.tensors(found.chunks, spans, cancel), loading)
+            forms = self._encoded(found, self.caches.tensors(found, spans, cancel), loading)
             spans = SpanRecorder(self.model.device)  # encoding is part of storing: the clock starts behind it
-            found = self.caches.fill(found.chunks, forms, spans, cancel)
+            found = self.caches.fill(found, forms, spans, cancel)
         facts = _facts(found, loading)
         device = loading.device or self.machine.device(facts)
         workload = self._workload(plan, blend, loading, facts)
@@ -227,10 +253,11 @@ class Engine:
                 self.model,
                 plan,
                 found.chunks,
-                blend.policy(mode),
+                blend.selection(mode),
                 loading,
+                placed_at=torch.from_numpy(plan.place_alone()) if mode is Mode.UNPLACED else None,
                 fresh=found.fresh,
-                repair=self.caches.repair(found.chunks, spans, cancel),
+                repair=self.caches.repair(found, spans, cancel),
                 capacity=capacity,
                 deviation=blend.deviation,
                 write_back=blend.write_back,
@@ -239,7 +266,9 @@ class Engine:
             )
         facts = replace(facts, nbytes=brought.nbytes, met_at=brought.met_at)
         ratio = blend.asked_ratio(mode)
-        expected = self.machine.predict(device, workload, ratio, loading, pipelined=facts.is_pipelined)
+        expected: tuple[Span, ...] = ()
+        if mode is not Mode.UNPLACED and (mode is Mode.REUSE or blend.policy == HKVD_NAME):  # what the formula knows
+            expected = self.machine.predict(device, workload, ratio, loading, pipelined=facts.is_pipelined)
         if loading.order is LoadOrder.LAYERWISE:
             self.machine.note(facts, spans.spans(), plan.context_tokens)
         return Prefilled(
@@ -266,11 +295,11 @@ class Engine:
         Equal to full recompute in either order of loading: every stored token has seen everything in front of it.
         """
         spans = SpanRecorder(self.model.device)
-        units = self.caches.find_prefix(plan.token_ids[: plan.context_tokens], spans)
-        found = Found(units)
+        found = self.caches.find_prefix(plan.token_ids[: plan.context_tokens], spans)
+        units = found.chunks
         if loading.codec != LOSSLESS:
-            whole = self.caches.tensors(units, spans, cancel, are_prefix=True)
-            found = Found(tuple(EncodedChunk.of(unit, codec(loading.codec)) for unit in whole))
+            whole = self.caches.tensors(found, spans, cancel)
+            found = Found(tuple(EncodedChunk.of(unit, codec(loading.codec)) for unit in whole), found.fronts)
             spans = SpanRecorder(self.model.device)  # as in `prefill_plan`
         stored = sum(unit.num_tokens for unit in units)
         behind = PromptPlan.of((), [unit.token_ids for unit in units], plan.token_ids[stored:])
@@ -282,7 +311,7 @@ class Engine:
                 NoRows(),
                 loading,
                 are_prefix=True,
-                repair=self.caches.repair(units, spans, cancel, are_prefix=True),
+                repair=self.caches.repair(found, spans, cancel),
                 capacity=plan.num_tokens + reserve,
                 deviation=DEFAULT_BLEND.deviation,
                 write_back=DEFAULT_BLEND.write_back,
@@ -328,7 +357,7 @@ class Engine:
         question: str,
         hits: Sequence[Hit],
         *,
-        modes: Sequence[Mode] = ALL_MODES,
+        modes: Sequence[Mode] = COMPARED,
         blend: BlendConfig = DEFAULT_BLEND,
         loading: LoadConfig = DEFAULT_LOADING,
         max_new_tokens: int = 64,
@@ -339,7 +368,7 @@ class Engine:
         plan = self.plan(question, hits, max_new_tokens=max_new_tokens)
         reference: Reference | None = None
         traces: list[Trace] = []
-        for mode in sorted(set(modes), key=ALL_MODES.index):
+        for mode in sorted(set(modes), key=list(Mode).index):
             run = Run(self, plan, mode, blend, loading, max_new_tokens, cancel)
             yield from run.events(reference)
             reference = run.reference if mode is Mode.FULL else reference
@@ -367,10 +396,10 @@ class Engine:
     ) -> Inspection:
         """Look inside full, reuse and blend on the same prompt, in a pass of its own that is not timed."""
         plan = self.plan(question, hits, max_new_tokens=max_new_tokens)
-        found = self.caches.find(plan, SpanRecorder(self.model.device), cancel)
+        found = self.caches.find(plan, SpanRecorder(self.model.device), cancel, self._fronts(plan, blend.recipe))
         self.store.settle()
-        caches = self.caches.tensors(found.chunks, SpanRecorder(self.model.device), cancel)
-        return inspect_plan(self.model, plan, caches, blend, progress=progress, cancel=cancel)
+        caches = self.caches.tensors(found, SpanRecorder(self.model.device), cancel)
+        return inspect_plan(self.model, plan, caches, found.fronts, blend, progress=progress, cancel=cancel)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Answer ids as text."""
@@ -378,6 +407,13 @@ class Engine:
         return decoded.strip()
 
     # Within
+
+    def _fronts(self, plan: PromptPlan, recipe: Recipe) -> list[tuple[int, ...]]:
+        """What stands in front of each segment of the context when it is prefilled; nothing in front of the prefix."""
+        return [
+            () if segment.kind is SegmentKind.PREFIX else self.recipes.front(recipe, plan.ids(segment))
+            for segment in plan.context
+        ]
 
     def _prefill_full(
         self, plan: PromptPlan, capacity: int, spans: SpanRecorder, cancel: threading.Event | None

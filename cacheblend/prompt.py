@@ -95,6 +95,11 @@ class PromptPlan:
             starts[segment.start : segment.stop] = segment.start
         return starts
 
+    def place_alone(self) -> np.ndarray:
+        """int64 (tokens,): where each token of the context stood in its segment alone; suffix rows as they are."""
+        places: np.ndarray = np.arange(self.num_tokens, dtype=np.int64) - self.visible_from()
+        return places
+
 
 class PromptBuilder:
     """Builds plans for one tokenizer; the prefix and the frame of the suffix are the same for every question."""

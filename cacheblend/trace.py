@@ -21,8 +21,27 @@ class Mode(StrEnum):
     """How the prompt's KV is obtained."""
 
     FULL = "full"  # every token is prefilled together: the reference
+    PREFIX = "prefix"  # prefix caching: what was stored of exactly this beginning, the rest prefilled; exact
+    UNPLACED = "unplaced"  # reuse without position correction, a control: every chunk begins at position 0
     REUSE = "reuse"  # chunk caches as they are, positions corrected; only the suffix is computed
-    BLEND = "blend"  # chunk caches, with the highest-deviation tokens recomputed
+    BLEND = "blend"  # chunk caches, with a share of the tokens recomputed; by default those that deviate most
+    PRIME = "prime"  # our own combination: primed chunk caches, recomputed where the question looks
+    MAP_REDUCE = "map-reduce"  # every chunk is asked alone, and then what the replies say together
+    MAP_RERANK = "map-rerank"  # every chunk is asked alone, and the reply that trusts itself most is taken
+
+
+COMPARED = (Mode.FULL, Mode.REUSE, Mode.BLEND)  # the three columns that every comparison begins with
+ON_CHUNKS = (Mode.UNPLACED, Mode.REUSE, Mode.BLEND, Mode.PRIME)  # run on the caches of single chunks
+
+
+class Recipe(StrEnum):
+    """What stands in front of a chunk when its KV cache is made; only the chunk's own rows are kept."""
+
+    BARE = "bare"  # nothing (CacheBlend)
+    SINKS = "sinks"  # a few tokens that begin a text, which take the attention sink with them (EPIC's Link0)
+    PREFIX = "prefix"  # the system prefix that every prompt begins with (CacheClip, APE)
+    NEUTRAL = "neutral"  # that prefix and a fixed, unrelated text (ours)
+    SIMILAR = "similar"  # that prefix and the most similar chunks of the same collection (FusionRAG)
 
 
 class Selector(StrEnum):
@@ -55,6 +74,7 @@ class Lane(StrEnum):
     LOOKUP = "lookup"
     LOAD = "load"
     DECOMPRESS = "decompress"  # a codec's bytes to tensors
+    SELECT = "select"  # what only choosing the rows costs: deviations, the question's attention
     PLACE = "place"  # rotating cached keys to their positions
     COMPUTE = "compute"
     FIRST_TOKEN = "first token"

@@ -8,6 +8,7 @@ import numpy as np
 
 from cacheblend.analysis import pool_edges
 from cacheblend.trace import (
+    COMPARED,
     Comparison,
     Environment,
     Fidelity,
@@ -49,7 +50,7 @@ def synthetic_comparison(
             torch_version="0",
             recorded_at="2026-01-01T00:00:00Z",
         ),
-        traces=tuple(_trace(mode, tokens, layers, decoded, segments) for mode in Mode),
+        traces=tuple(_trace(mode, tokens, layers, decoded, segments) for mode in COMPARED),
         inspection=inspection,
     )
 

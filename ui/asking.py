@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from cacheblend.cancel import Cancelled
 from cacheblend.events import Compared, Event, Finished, FirstToken, Started, TextDelta
 from cacheblend.retrieval import Hit
-from cacheblend.trace import Comparison, Mode
+from cacheblend.trace import COMPARED, Comparison, Mode
 from ui import cards, excerpts, notices
 from ui.background import stream
 from ui.cards import Card, Phase
@@ -66,7 +66,7 @@ def ask(studio: Studio, session: Session, question: str, settings: Settings) -> 
 
 def waiting(question: str, hits: Sequence[Hit], modes: Sequence[Mode]) -> View:
     """Return what there is to see before any mode has begun."""
-    phases = {mode: Phase.WAITING if mode in modes else Phase.OFF for mode in Mode}
+    phases = {mode: Phase.WAITING if mode in modes else Phase.OFF for mode in COMPARED}
     return View(
         status=notices.progress("Starting"),
         question=question,

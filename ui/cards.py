@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cacheblend.samples import SampleQuestion, is_right
-from cacheblend.trace import Comparison, Lane, Mode, Trace
+from cacheblend.trace import COMPARED, Comparison, Lane, Mode, Trace
 from ui import words
 from ui.verdict import verdict
 
@@ -46,7 +46,7 @@ def cards_of(comparison: Comparison) -> dict[Mode, Card]:
     """Return the three columns of a finished comparison."""
     slowest = max((t.ttft_ms for t in comparison.traces), default=None)
     done = {t.mode: _done(t, comparison.trace(Mode.FULL), slowest) for t in comparison.traces}
-    return {mode: done.get(mode, Card(mode=mode)) for mode in Mode}
+    return {mode: done.get(mode, Card(mode=mode)) for mode in COMPARED}
 
 
 def with_trace(card: Card, trace: Trace) -> Card:

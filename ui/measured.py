@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cacheblend.trace import Mode
+from cacheblend.trace import COMPARED, Mode
 from ui import words
 from ui.cards import TITLES
 
@@ -26,7 +26,7 @@ def render(measured: dict[str, Any] | None) -> str:
     if measured is None:
         return ""
     rows = "".join(_row(row) for row in measured["rows"])
-    modes = "".join(f"<th>{TITLES[mode]}</th>" for mode in Mode)
+    modes = "".join(f"<th>{TITLES[mode]}</th>" for mode in COMPARED)
     return (
         f"<h2>What happened on the samples</h2><p>{_counts(measured['summary'])}</p>"
         f'<div class="measured"><table><thead><tr><th>question</th><th>expected</th>{modes}'
@@ -37,7 +37,7 @@ def render(measured: dict[str, Any] | None) -> str:
 
 def _counts(summary: dict[str, Any]) -> str:
     right = summary["right"]
-    counts = ", ".join(f"{TITLES[mode]} <b>{right[mode]}</b>" for mode in Mode)
+    counts = ", ".join(f"{TITLES[mode]} <b>{right[mode]}</b>" for mode in COMPARED)
     lost, better = (words.count(summary[n], "time") for n in ("full_right_reuse_wrong", "full_wrong_blend_right"))
     return (
         f"Right answers of {summary['questions']}: {counts}. Full was right and reuse wrong {lost}; in "
@@ -47,7 +47,7 @@ def _counts(summary: dict[str, Any]) -> str:
 
 
 def _row(row: dict[str, Any]) -> str:
-    answers = "".join(_answer(row["modes"][mode]) for mode in Mode)
+    answers = "".join(_answer(row["modes"][mode]) for mode in COMPARED)
     pace = " · ".join(words.times(row["modes"][mode]["speedup"]) for mode in (Mode.REUSE, Mode.BLEND))
     missed = "" if row["found"] else '<small class="warning">a document it needs was not retrieved</small>'
     return (

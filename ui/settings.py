@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cacheblend.retrieval import Ordering
-from cacheblend.trace import Deviation, Mode, Selector
+from cacheblend.trace import COMPARED, Deviation, Mode, Selector
 from ui.loading import blend_config
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MAX_TOP_K, MAX_NEW_TOKENS, MAX_SEED, MAX_QUESTION = 24, 512, 2**31 - 1, 2000
 class Settings:
     """How one question is asked."""
 
-    modes: tuple[Mode, ...] = tuple(Mode)
+    modes: tuple[Mode, ...] = COMPARED
     ratio: float = 0.15  # the paper's default
     selector: Selector = Selector.SINGLE
     deviation: Deviation = Deviation.VALUE
@@ -59,7 +59,7 @@ def parse(
     """Read the form's raw values; whatever they are, the result is Settings or a ValueError for the visitor."""
     try:
         return Settings(
-            modes=tuple(mode for mode in Mode if mode in {Mode(name) for name in modes}),
+            modes=tuple(mode for mode in COMPARED if mode in {Mode(name) for name in modes}),
             ratio=float(percent) / 100,
             selector=Selector(selector),
             deviation=Deviation(deviation),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from cacheblend.trace import Mode
+from cacheblend.trace import COMPARED, Mode
 from visualizations import theme
 
 HEIGHT = 420
@@ -17,7 +17,7 @@ def length_figure(rows: Sequence[Mapping[str, float]]) -> go.Figure:
     if not rows:
         return theme.empty_figure("Cost against context length", height=HEIGHT, why="Nothing was measured.")
     figure = theme.figure(_title(rows), height=HEIGHT, x="prompt, tokens", y="time to first token, ms")
-    for mode in Mode:
+    for mode in COMPARED:
         figure.add_scatter(
             x=[row["tokens"] for row in rows],
             y=[row[mode] for row in rows],

@@ -15,7 +15,7 @@ from cacheblend.events import Compared
 from cacheblend.kv import LOSSLESS
 from cacheblend.loading import LoadConfig, LoadOrder
 from cacheblend.retrieval.ordering import Ordering
-from cacheblend.trace import Comparison, Deviation, Mode, SegmentKind, Selector, Trace
+from cacheblend.trace import COMPARED, Comparison, Deviation, Mode, SegmentKind, Selector, Trace
 
 if TYPE_CHECKING:
     from cacheblend.engine import Engine
@@ -29,7 +29,7 @@ def add_arguments(ask: argparse.ArgumentParser) -> None:
     """Say what `ask` takes."""
     ask.add_argument("files", nargs="+", type=Path, metavar="FILE", help="PDF, DOCX, HTML, Markdown or text")
     ask.add_argument("--question", required=True)
-    ask.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(Mode), metavar="MODE")
+    ask.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(COMPARED), metavar="MODE")
     ask.add_argument(
         "--ratio", type=_ratio, default=0.15, help="share of context tokens blend recomputes (0.15), or “auto”"
     )

@@ -25,7 +25,7 @@ from cacheblend.evaluation.question import Task
 from cacheblend.evaluation.report import Summary, summarise, table, write_report
 from cacheblend.evaluation.rows import RowFile, settings
 from cacheblend.evaluation.runner import CHUNK_TOKENS, CHUNKS, Done, EvaluationConfig, Retrieve, evaluate
-from cacheblend.trace import Deviation, Mode, Selector
+from cacheblend.trace import COMPARED, Deviation, Mode, Selector
 
 STOPPED = 130  # what a shell makes of Ctrl-C
 SHOWN_PROBLEMS = 20
@@ -40,7 +40,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"a .json, .jsonl, .csv or .tsv file, a folder, or on the hub: {', '.join(hub.SETS)}, hub:OWNER/NAME",
     )
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="rows, configuration and summary")
-    command.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(Mode), metavar="MODE")
+    command.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(COMPARED), metavar="MODE")
     command.add_argument("--ratios", nargs="+", type=float, default=[blend.share], help="of blend (0.15)")
     command.add_argument(
         "--selectors", nargs="+", type=Selector, choices=list(Selector), default=[blend.selector], metavar="SELECTOR"

@@ -62,6 +62,8 @@ def fuse(
     source: LayerSource,
     policy: SelectionPolicy,
     *,
+    importance: torch.Tensor | None = None,
+    placed_at: torch.Tensor | None = None,
     front: int = 0,
     capacity: int | None = None,
     deviation: Deviation = Deviation.VALUE,
@@ -72,14 +74,16 @@ def fuse(
 ) -> Fused:
     """Prefill `plan` with cached KV from `source`, computing only the rows that `policy` keeps.
 
-    A recomputed row at position p sees tokens 0…p in their mixed KV, never a later one. front: tokens that stand in
-    front of the plan, whose KV the source's buffers begin with, placed and final; rows are counted behind them.
-    capacity: what the source's buffers hold, at least front and plan.
+    A recomputed row at position p sees tokens 0…p in their mixed KV, never a later one. importance: what the policy's
+    evidence is (fusion/evidence.py). placed_at: int64 (tokens,), where keys are placed if not where their tokens stand.
+    front: tokens that stand in front of the plan, whose KV the source's buffers begin with, placed and final; rows are
+    counted behind them. capacity: what the source's buffers hold, at least front and plan.
     """
     spans = spans or SpanRecorder(model.device)
     num_tokens = front + plan.num_tokens
     rotary = model.rotary(torch.arange(front, num_tokens, device=model.device))
-    rows = policy.start(plan).to(model.device)
+    places = rotary if placed_at is None else model.rotary(placed_at.to(model.device))
+    rows = policy.start(plan, importance).to(model.device)
     seen = model.causal_rows(front + rows.cpu())
     hidden = model.embed(torch.tensor(plan.token_ids, device=model.device)[rows])
     layers: list[LayerKV] = []
@@ -90,7 +94,13 @@ def fuse(
         mixed, cached = buffers.first(num_tokens), buffers.rows(front, num_tokens)
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
             q, k, v = model.qkv(layer, hidden)
-            kept = _select(policy, deviation, layer, model.num_layers, plan, rows, LayerKV(k, v), cached)
+        kept = None
+        if policy.selects_at(layer):
+            with spans.span(Lane.SELECT, f"select at layer {layer}", layer):
+                pinned = rows >= plan.context_tokens
+                distance = _deviation(policy, deviation, rows, LayerKV(k, v), cached).masked_fill(pinned, 0.0)
+                kept = policy.select(SelectionView(layer, model.num_layers, rows, distance, pinned, plan, importance))
+        with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
             written = slice(None) if kept is None or write_back is WriteBack.PROJECTED else kept
             cached.write(rows[written], k[written], v[written])
         if observer is not None:
@@ -99,7 +109,7 @@ def fuse(
             rows, hidden, q = rows[kept], hidden[kept], q[kept]
             seen = model.causal_rows(front + rows.cpu())
         with spans.span(Lane.PLACE, f"place layer {layer}", layer):
-            model.rotate_(layer, cached.keys, rotary)
+            model.rotate_(layer, cached.keys, places)
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
             queries = model.rotate_(layer, q, rotary.at(rows))
             hidden = model.finish_layer(layer, hidden, attend(queries, mixed.keys, mixed.values, seen, model.scale))
@@ -111,20 +121,10 @@ def fuse(
     return Fused(cache, logits, tuple(counts))
 
 
-def _select(
-    policy: SelectionPolicy,
-    kind: Deviation,
-    layer: int,
-    num_layers: int,
-    plan: PromptPlan,
-    rows: torch.Tensor,
-    fresh: LayerKV,
-    cached: LayerKV,
-) -> torch.Tensor | None:
-    """Indices of the rows that go on; None where the policy does not narrow."""
-    if not policy.selects_at(layer):
-        return None
-    pinned = rows >= plan.context_tokens
-    deviation = kv_deviation(fresh, LayerKV(cached.keys[rows], cached.values[rows]), kind).masked_fill(pinned, 0.0)
-    view = SelectionView(layer, num_layers, rows, deviation, pinned, plan)
-    return policy.select(view)
+def _deviation(
+    policy: SelectionPolicy, kind: Deviation, rows: torch.Tensor, fresh: LayerKV, cached: LayerKV
+) -> torch.Tensor:
+    """How far fresh rows lie from the cached ones, float32 (rows,); zeros for a policy that does not go by it."""
+    if not policy.by_deviation:
+        return torch.zeros(len(rows), device=rows.device)
+    return kv_deviation(fresh, LayerKV(cached.keys[rows], cached.values[rows]), kind)

@@ -9,7 +9,10 @@ import threading
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from cacheblend.fusion.cake import cake
+from cacheblend.fusion.evidence import gather
 from cacheblend.fusion.fusor import Fused, WriteBack, fuse
 from cacheblend.fusion.pipeline import opened
 from cacheblend.fusion.policies import SelectionPolicy
@@ -39,6 +42,7 @@ def bring(
     policy: SelectionPolicy,
     loading: LoadConfig,
     *,
+    placed_at: torch.Tensor | None = None,
     fresh: Container[ChunkKey] = (),
     are_prefix: bool = False,
     repair: Repair,
@@ -50,8 +54,9 @@ def bring(
 ) -> Brought:
     """Prefill `plan`, whose context is `chunks`, as `loading` asks for it.
 
-    fresh: chunks that were computed just now, and do not come from the device that is emulated; are_prefix: each chunk
-    was prefilled behind all in front of it, so that its KV is exact; repair: gets a lost chunk again.
+    placed_at: as for `fuse`. fresh: chunks that were computed just now, and do not come from the device that is
+    emulated; are_prefix: each chunk was prefilled behind all in front of it, so that its KV is exact; repair: gets a
+    lost chunk again.
     """
     if loading.order is LoadOrder.LAYERWISE:
         skipped = unread_layers(policy, plan, model.num_layers)
@@ -65,12 +70,17 @@ def bring(
             fresh=fresh,
             first_layer=skipped,
             cancel=cancel,
-        ) as source:
+        ) as opened_source:
+            importance, source = gather(
+                policy.evidence, model, plan, opened_source, deviation, spans=spans, cancel=cancel
+            )
             fused = fuse(
                 model,
                 plan,
                 source,
                 policy,
+                importance=importance,
+                placed_at=placed_at,
                 capacity=capacity,
                 deviation=deviation,
                 write_back=write_back,
@@ -79,6 +89,8 @@ def bring(
             )
         read = 1 - skipped / model.num_layers
         return Brought(fused, round(read * sum(chunk.nbytes for chunk in chunks)), None)
+    if policy.evidence is not None or placed_at is not None:
+        raise ValueError("Cake computes from the front while it loads: choose HKVD or no recomputation with it.")
     stop = threading.Event()
     caked = cake(
         model,

@@ -103,9 +103,10 @@ class ChunkSource:
 def unread_layers(policy: SelectionPolicy, plan: PromptPlan, num_layers: int) -> int:
     """How many layers from the first on overwrite all cached KV before anybody looks at it.
 
-    Blend computes every row until it selects, so the KV of layer 0, which never deviates, need not be brought in.
+    Blend computes every row until it selects, so the KV of layer 0, which never deviates, need not be brought in. A
+    policy that asks for evidence looks at every layer.
     """
-    if len(policy.start(plan)) < plan.num_tokens:
+    if policy.evidence is not None or len(policy.start(plan)) < plan.num_tokens:
         return 0
     return next((layer for layer in range(num_layers) if policy.selects_at(layer)), num_layers)
 

@@ -14,9 +14,11 @@ import torch
 
 from cacheblend import cancel as cancelling
 from cacheblend.config import BlendConfig
+from cacheblend.fusion.evidence import gather
 from cacheblend.fusion.fusor import fuse
 from cacheblend.fusion.policies import AllRows
 from cacheblend.fusion.source import ChunkSource
+from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.inspection.states import HiddenStates, LiveAttention, pool_borders
 from cacheblend.kv import StoredChunk
 from cacheblend.models.layerwise import LayerwiseModel
@@ -30,6 +32,7 @@ def inspect_plan(
     model: LayerwiseModel,
     plan: PromptPlan,
     caches: Sequence[StoredChunk],
+    fronts: Sequence[tuple[int, ...]],
     blend: BlendConfig,
     *,
     progress: Callable[[int, int], None] | None = None,
@@ -37,6 +40,7 @@ def inspect_plan(
 ) -> Inspection:
     """Run the prompt in every mode with an observer and measure, layer by layer, how far reuse and blend are from full.
 
+    fronts: what stood in front of each chunk when it was prefilled; what a row attended to there is not in any map.
     progress: (passes and layers done, of how many).
     """
     total = 3 + model.num_layers
@@ -45,15 +49,25 @@ def inspect_plan(
     full = HiddenStates()
     fuse(model, plan, ChunkSource(model, (), plan.num_tokens), AllRows(), observer=full, cancel=cancel)
     report(1, total)
-    reuse = _reuse_states(model, plan, caches, blend, cancel)
+    reuse = _reuse_states(model, plan, caches, fronts, blend, cancel)
     report(2, total)
     mixed = HiddenStates()
-    source = ChunkSource(model, caches, plan.num_tokens)
+    policy = blend.selection(Mode.BLEND)
+    importance, source = gather(
+        policy.evidence,
+        model,
+        plan,
+        ChunkSource(model, caches, plan.num_tokens),
+        blend.deviation,
+        spans=SpanRecorder(model.device),
+        cancel=cancel,
+    )
     fuse(
         model,
         plan,
         source,
-        blend.policy(Mode.BLEND),
+        policy,
+        importance=importance,
         deviation=blend.deviation,
         write_back=blend.write_back,
         observer=mixed,
@@ -103,20 +117,21 @@ def _reuse_states(
     model: LayerwiseModel,
     plan: PromptPlan,
     caches: Sequence[StoredChunk],
+    fronts: Sequence[tuple[int, ...]],
     blend: BlendConfig,
     cancel: threading.Event | None,
 ) -> HiddenStates:
     """Hidden states of full reuse: every segment run alone, the suffix on their caches."""
     parts = []
-    for segment in plan.context:
+    for segment, front in zip(plan.context, fronts, strict=True):
         alone = HiddenStates()
-        alone_plan = PromptPlan.of((), (), plan.ids(segment))
-        source = ChunkSource(model, (), segment.num_tokens)
+        alone_plan = PromptPlan.of((), (), (*front, *plan.ids(segment)))
+        source = ChunkSource(model, (), alone_plan.num_tokens)
         fuse(model, alone_plan, source, AllRows(), observer=alone, cancel=cancel)
-        parts.append(alone)
+        parts.append(HiddenStates([hidden[len(front) :] for hidden in alone.hidden]))
     suffix = HiddenStates()
     source = ChunkSource(model, caches, plan.num_tokens)
-    fuse(model, plan, source, blend.policy(Mode.REUSE), observer=suffix, cancel=cancel)
+    fuse(model, plan, source, blend.selection(Mode.REUSE), observer=suffix, cancel=cancel)
     whole = HiddenStates()
     for layer in range(model.num_layers):
         whole.hidden.append(torch.cat([part.hidden[layer] for part in (*parts, suffix)]))

@@ -27,6 +27,7 @@ from cacheblend.prompt import PromptTooLongError
 from cacheblend.retrieval import Hit
 from cacheblend.store import StoreFullError, open_store
 from cacheblend.trace import (
+    COMPARED,
     Comparison,
     Environment,
     Fidelity,
@@ -150,7 +151,7 @@ class FakeEngine:
         question: str,
         hits: Sequence[Hit],
         *,
-        modes: Sequence[Mode] = tuple(Mode),
+        modes: Sequence[Mode] = COMPARED,
         blend: BlendConfig | None = None,
         loading: LoadConfig | None = None,
         max_new_tokens: int = 64,

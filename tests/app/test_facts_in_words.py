@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cacheblend.samples import SampleQuestion
-from cacheblend.trace import Fidelity, Lane, Mode, Span
+from cacheblend.trace import COMPARED, Fidelity, Lane, Mode, Span
 from tests.app.fakes import TTFT_MS, fake_comparison, fake_trace, recorded_comparison
 from tests.synthetic import HOSTILE
 from ui import cards, excerpts, words
@@ -76,14 +76,14 @@ def test_verdict_of_full_and_without_full():
 
 
 def test_the_bar_is_to_the_scale_of_the_slowest_mode():
-    comparison = fake_comparison("?", [], [fake_trace(mode) for mode in Mode])
+    comparison = fake_comparison("?", [], [fake_trace(mode) for mode in COMPARED])
     for mode, card in cards.cards_of(comparison).items():
         widths = [float(w) for w in re.findall(r"width:([\d.]+)%", cards.render(card))]
         assert sum(widths) == pytest.approx(100 * TTFT_MS[mode] / TTFT_MS[Mode.FULL], abs=0.1)
 
 
 def test_a_column_says_what_was_measured():
-    html = cards.render(cards.cards_of(fake_comparison("?", [], [fake_trace(m) for m in Mode]))[Mode.BLEND])
+    html = cards.render(cards.cards_of(fake_comparison("?", [], [fake_trace(m) for m in COMPARED]))[Mode.BLEND])
     for fact in ("900", "4.7 × faster", "150 tokens · 15 %", "0.000 nats", "100 %", "warm: all in the store"):
         assert fact in html
 

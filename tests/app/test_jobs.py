@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from cacheblend.recording import from_json
-from cacheblend.trace import Mode
+from cacheblend.trace import COMPARED, Mode
 from tests.app.fakes import ANSWERS, FakeEngine, fake_studio, indexed, sample
 from tests.synthetic import HOSTILE
 from ui import asking, documents_list, exports, guard, indexing, inspecting, measured
@@ -91,14 +91,14 @@ def test_asking_streams_three_columns_and_keeps_the_run(session, studio):
     assert [view.cards[Mode.FULL].phase for view in views][:2] == [Phase.WAITING, Phase.RUNNING]
     growing = [v.cards[Mode.BLEND].answer for v in views if v.cards[Mode.BLEND].phase is Phase.STREAMING]
     assert growing == ["", "It", "It was", "It was Ada."]
-    assert {mode: last.cards[mode].answer for mode in Mode} == ANSWERS
+    assert {mode: last.cards[mode].answer for mode in COMPARED} == ANSWERS
     assert studio.run(last.run_id).comparison.question == "Who wrote it?"
     assert last.run_id in session.runs
 
 
 def test_modes_that_were_not_chosen_do_not_run(session, studio):
     *_, last = asking.ask(studio, session, "Who?", Settings(modes=(Mode.BLEND,)))
-    assert [last.cards[mode].phase for mode in Mode] == [Phase.OFF, Phase.OFF, Phase.DONE]
+    assert [last.cards[mode].phase for mode in COMPARED] == [Phase.OFF, Phase.OFF, Phase.DONE]
 
 
 def test_a_question_needs_words_and_documents(studio, session):
@@ -124,7 +124,7 @@ def test_a_stop_ends_the_run_and_leaves_what_was_done(session, studio):
             break
     *_, last = views
     assert "Stopped" in last.status
-    assert [last.cards[mode].phase for mode in Mode] == [Phase.DONE, Phase.STOPPED, Phase.STOPPED]
+    assert [last.cards[mode].phase for mode in COMPARED] == [Phase.DONE, Phase.STOPPED, Phase.STOPPED]
     assert not session.runs
 
 
@@ -202,8 +202,8 @@ def test_two_visitors_never_see_each_others_documents(tmp_path):
 
 def test_measurements_are_shown_with_their_failures():
     answered = {"answer": HOSTILE, "is_right": False, "speedup": 4.4}
-    row = {"question": "Who?", "expected": "Ada", "found": False, "modes": {mode.value: answered for mode in Mode}}
-    counts = {"questions": 1, "right": {mode.value: 0 for mode in Mode}, "full_right_reuse_wrong": 0}
+    row = {"question": "Who?", "expected": "Ada", "found": False, "modes": {mode.value: answered for mode in COMPARED}}
+    counts = {"questions": 1, "right": {mode.value: 0 for mode in COMPARED}, "full_right_reuse_wrong": 0}
     counts |= {"full_right_reuse_wrong_blend_right": 0, "full_wrong_blend_right": 0}
     env = {"model": "m", "device": "cpu", "dtype": "float32", "recorded_at": "2026-01-01T00:00:00Z"}
     settings = {"ratio": 0.15, "top_k": 6, "ordering": "relevance"}

@@ -16,7 +16,7 @@ from cacheblend.loading import StoreConfig
 from cacheblend.prompt import PromptTooLongError
 from cacheblend.recording import from_json, to_json
 from cacheblend.retrieval import Hit
-from cacheblend.trace import Comparison, Lane, Mode, SegmentKind
+from cacheblend.trace import COMPARED, Comparison, Lane, Mode, SegmentKind
 from tests import reference
 from tests.tiny import random_ids, tiny, tiny_tokenizer
 
@@ -76,7 +76,7 @@ def test_compare_runs_the_modes_in_order_on_the_same_prompt(engine, hits):
     kinds = [s.kind for s in comparison.segments]
     assert kinds == [SegmentKind.PREFIX] + [SegmentKind.CHUNK] * 4 + [SegmentKind.SUFFIX]
     assert "".join(comparison.tokens).count("who lit it") == 1
-    full, reuse, blend = (comparison.trace(m) for m in Mode)
+    full, reuse, blend = (comparison.trace(m) for m in COMPARED)
     assert full.recomputed_tokens == comparison.context_tokens and full.recomputed_share == 1
     assert reuse.recomputed_tokens == 0
     assert blend.recomputed_tokens == round(0.15 * comparison.context_tokens)

@@ -19,7 +19,7 @@ def case(request) -> Case:
 
 
 def look(case: Case, ratio: float = 0.2) -> Inspection:
-    return inspect_plan(case.model, case.plan, case.caches(), BlendConfig(ratio=ratio))
+    return inspect_plan(case.model, case.plan, case.caches(), [()] * len(case.plan.context), BlendConfig(ratio=ratio))
 
 
 def whole(inspection: Inspection, mode: Mode, layer: int, head: int | None, num_tokens: int) -> np.ndarray:

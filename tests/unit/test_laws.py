@@ -8,7 +8,7 @@ import torch
 from cacheblend.fusion.deviation import kv_deviation
 from cacheblend.fusion.extend import KVCache, extend, prefill_chunk
 from cacheblend.fusion.fusor import WriteBack, fuse
-from cacheblend.fusion.policies import HKVD, AllRows, NoRows
+from cacheblend.fusion.policies import HKVD, AllRows, NoRows, SelectionPolicy
 from cacheblend.kv import LayerKV
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.prompt import PromptPlan
@@ -166,14 +166,17 @@ def test_law_7_no_row_sees_a_later_position(case, policy, row):
         torch.testing.assert_close(before.layer(i).values[:row], after.layer(i).values[:row], **EXACT)
 
 
-class FixedRows:
+class FixedRows(SelectionPolicy):
     """Keeps given positions from layer 1 on, so that a changed token cannot change the choice."""
 
     def __init__(self, positions):
         self.positions = positions
 
-    def start(self, plan):
+    def start(self, plan, importance=None):
         return torch.arange(plan.num_tokens)
+
+    def budget(self, layer, num_layers, context_tokens):
+        return len(self.positions)
 
     def selects_at(self, layer):
         return layer == 1

@@ -9,7 +9,7 @@ from enum import StrEnum
 import gradio as gr
 from gradio.components import Component
 
-from cacheblend.trace import Deviation, Mode, Selector
+from cacheblend.trace import COMPARED, Deviation, Selector
 from ui import samples_list, settings
 from ui.cards import TITLES
 from ui.frame import Page
@@ -72,7 +72,9 @@ def _settings() -> tuple[Component, ...]:
     """The inputs of `settings.parse`, in its order."""
     default = settings.Settings()
     with gr.Accordion("Settings", open=False, elem_id="settings"):
-        modes = gr.CheckboxGroup([(TITLES[m], m.value) for m in Mode], value=[m.value for m in Mode], label="Modes")
+        modes = gr.CheckboxGroup(
+            [(TITLES[m], m.value) for m in COMPARED], value=[m.value for m in COMPARED], label="Modes"
+        )
         ratio = gr.Slider(
             0,
             100,

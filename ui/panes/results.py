@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from cacheblend.trace import Mode
+from cacheblend.trace import COMPARED, Mode
 from ui import asking, cards, header, words
 from ui.asking import View
 from ui.frame import Page
@@ -31,7 +31,7 @@ def build(page: Page, asked: QuestionPane) -> None:
     heading = gr.HTML(render_heading(page.studio, first), elem_id="heading")
     with gr.Row(elem_id="cards", equal_height=True):
         columns = [
-            gr.HTML(render_card(page.studio, first, mode), elem_id=f"card-{mode}", min_width=220) for mode in Mode
+            gr.HTML(render_card(page.studio, first, mode), elem_id=f"card-{mode}", min_width=220) for mode in COMPARED
         ]
     chunks = gr.HTML(first.excerpts or "", elem_id="excerpts")
     shown = [asked.status, heading, *columns, chunks, page.run, page.session, page.header]
@@ -69,7 +69,7 @@ def after_failure(previous: Run | None, status: str) -> View:
 
 def outputs(studio: Studio, view: View) -> tuple[Any, ...]:
     """The pane's components in order; what a view leaves out stays as it is."""
-    columns = [render_card(studio, view, mode) if mode in view.cards else gr.skip() for mode in Mode]
+    columns = [render_card(studio, view, mode) if mode in view.cards else gr.skip() for mode in COMPARED]
     heading = gr.skip() if view.question is None else render_heading(studio, view)
     kept = [gr.skip() if part is None else part for part in (view.excerpts, view.run_id)]
     return view.status, heading, *columns, *kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from cacheblend.trace import Mode
+from cacheblend.trace import COMPARED, Mode
 from ui import measured
 from ui.cards import TITLES
 from ui.frame import Page
@@ -50,7 +50,7 @@ def build(page: Page) -> None:
 def _modes() -> str:
     rows = "".join(
         f'<section class="mode-{mode}"><h3>{TITLES[mode]}</h3>{_picture(mode)}<p>{EXPLAINED[mode]}</p></section>'
-        for mode in Mode
+        for mode in COMPARED
     )
     key = '<p class="key"><i class="fresh"></i>computed now <i class="kept"></i>from a cache</p>'
     return f'<h2>Three ways to read the same passages</h2>{key}<div class="modes">{rows}</div>'

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 import plotly.graph_objects as go
 
-from cacheblend.trace import Comparison, Mode
+from cacheblend.trace import COMPARED, Comparison
 from ui import exports, notices
 from ui.cards import TITLES
 from ui.frame import Page
@@ -32,7 +32,7 @@ def build(page: Page) -> None:
     with gr.Tab("Timeline", id="timeline") as tab:
         gr.HTML(INTRO)
         with gr.Row(elem_classes="toolbar"):
-            mode = gr.Radio([("All modes", ALL), *((TITLES[m], m.value) for m in Mode)], value=ALL, label="Show")
+            mode = gr.Radio([("All modes", ALL), *((TITLES[m], m.value) for m in COMPARED)], value=ALL, label="Show")
             zoom = gr.CheckboxGroup(
                 [("up to the first token", "first"), ("each mode on its own scale", "own")],
                 value=["first"],

@@ -6,39 +6,31 @@ from dataclasses import dataclass
 
 import torch
 
-from cacheblend.fusion.policies.base import SelectionView, suffix_rows
+from cacheblend.fusion.policies.base import SelectionPolicy, suffix_rows
 from cacheblend.prompt import PromptPlan
 
 
 @dataclass(frozen=True, slots=True)
-class AllRows:
+class AllRows(SelectionPolicy):
     """Recompute everything: equal to full prefill, whatever the caches hold."""
 
-    def start(self, plan: PromptPlan) -> torch.Tensor:
+    def start(self, plan: PromptPlan, importance: torch.Tensor | None = None) -> torch.Tensor:
         """Every position."""
         return torch.arange(plan.num_tokens)
 
-    def selects_at(self, layer: int) -> bool:
-        """Never narrows."""
-        return False
-
-    def select(self, view: SelectionView) -> torch.Tensor:
-        """Every row."""
-        return torch.arange(len(view.rows))
+    def budget(self, layer: int, num_layers: int, context_tokens: int) -> int:
+        """The whole context."""
+        return context_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class NoRows:
+class NoRows(SelectionPolicy):
     """Full reuse: only the suffix is computed (PromptCache with positions corrected)."""
 
-    def start(self, plan: PromptPlan) -> torch.Tensor:
+    def start(self, plan: PromptPlan, importance: torch.Tensor | None = None) -> torch.Tensor:
         """The suffix."""
         return suffix_rows(plan)
 
-    def selects_at(self, layer: int) -> bool:
-        """Never narrows."""
-        return False
-
-    def select(self, view: SelectionView) -> torch.Tensor:
-        """The suffix."""
-        return view.pinned.nonzero().squeeze(1)
+    def budget(self, layer: int, num_layers: int, context_tokens: int) -> int:
+        """Nothing."""
+        return 0

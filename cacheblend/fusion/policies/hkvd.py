@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import torch
 
-from cacheblend.fusion.policies.base import SelectionView, suffix_rows
+from cacheblend.fusion.policies.base import SelectionPolicy, SelectionView, check_ratio, suffix_rows
 from cacheblend.prompt import PromptPlan
 from cacheblend.schedule import CHECK_LAYER, gradual_shares
 from cacheblend.trace import Selector
 
 
 @dataclass(frozen=True, slots=True)
-class HKVD:
+class HKVD(SelectionPolicy):
     """Recompute a share of the context's tokens, those that deviate most (CacheBlend, EuroSys'25, section 4.3).
 
     ratio: share of context tokens, 15 % in the paper; selector SINGLE chooses once, at layer 1 (released code,
@@ -28,10 +28,9 @@ class HKVD:
     selector: Selector = Selector.SINGLE
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ratio <= 1:
-            raise ValueError(f"ratio must be in [0, 1], got {self.ratio}")
+        check_ratio(self.ratio)
 
-    def start(self, plan: PromptPlan) -> torch.Tensor:
+    def start(self, plan: PromptPlan, importance: torch.Tensor | None = None) -> torch.Tensor:
         """All rows, unless nothing is to be recomputed."""
         return torch.arange(plan.num_tokens) if self.ratio > 0 else suffix_rows(plan)
 
@@ -43,13 +42,12 @@ class HKVD:
 
     def select(self, view: SelectionView) -> torch.Tensor:
         """The budgeted number of context rows with the largest deviation, and every pinned row."""
-        budget = self.budget(view.layer, view.num_layers, view.plan.context_tokens)
-        score = view.deviation.masked_fill(view.pinned, torch.inf)
-        keep = min(budget + int(view.pinned.sum()), len(view.rows))
-        return score.topk(keep).indices.sort().values
+        return view.top(view.deviation, self.budget(view.layer, view.num_layers, view.plan.context_tokens))
 
     def budget(self, layer: int, num_layers: int, context_tokens: int) -> int:
-        """Context rows kept at one layer."""
+        """Every row in front of the check layer, the selector's share from there on."""
+        if layer < CHECK_LAYER and self.ratio > 0:
+            return context_tokens
         if self.selector is Selector.SINGLE:
             return round(self.ratio * context_tokens)
         return round(gradual_shares(self.ratio, num_layers)[layer] * context_tokens)

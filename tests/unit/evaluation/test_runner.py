@@ -23,10 +23,10 @@ from cacheblend.events import Compared
 from cacheblend.fusion.extend import KVCache
 from cacheblend.loading import StoreConfig
 from cacheblend.retrieval import Hit
-from cacheblend.trace import Deviation, Mode, Selector, Trace
+from cacheblend.trace import COMPARED, Deviation, Mode, Selector, Trace
 from tests.tiny import tiny, tiny_tokenizer
 
-SETTINGS = settings(list(Mode), [0.1, 0.3], [Selector.SINGLE], [Deviation.VALUE])
+SETTINGS = settings(list(COMPARED), [0.1, 0.3], [Selector.SINGLE], [Deviation.VALUE])
 CONFIG_OF_ALL = EvaluationConfig(settings=SETTINGS, chunks=3, chunk_tokens=32, max_new_tokens=5)
 
 

@@ -75,4 +75,4 @@ def test_a_ratio_outside_its_range_is_refused(ratio):
 
 def test_full_has_no_policy():
     with pytest.raises(ValueError, match="no policy"):
-        BlendConfig().policy(Mode.FULL)
+        BlendConfig().selection(Mode.FULL)
