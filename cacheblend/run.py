@@ -14,6 +14,7 @@ import torch
 
 from cacheblend.config import BlendConfig
 from cacheblend.decoding import decode, score
+from cacheblend.distance import attention_distance, kv_distance
 from cacheblend.events import Event, Finished, FirstToken, Started, TextDelta
 from cacheblend.fusion.extend import KVCache
 from cacheblend.fusion.spans import SpanRecorder
@@ -48,11 +49,12 @@ class Prefilled:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Full's answer, and its logits (answer tokens, vocab) along it."""
+    """Full's answer, and its logits (answer tokens, vocab) along it; its KV where deviations are to be measured."""
 
     answer: str
     answer_ids: tuple[int, ...]
     logits: torch.Tensor
+    cache: KVCache | None = None
 
 
 class Run:
@@ -67,11 +69,14 @@ class Run:
         loading: LoadConfig,
         max_new_tokens: int,
         cancel: threading.Event | None,
+        *,
+        deviations: bool = False,
     ) -> None:
+        """deviations: also measure how far KV and attention are from full's, for which full's KV stays in memory."""
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
         self.engine, self.plan, self.mode, self.blend, self.loading = engine, plan, mode, blend, loading
-        self.max_new_tokens, self.cancel = max_new_tokens, cancel
+        self.max_new_tokens, self.cancel, self.deviations = max_new_tokens, cancel, deviations
         self.trace: Trace
         self.reference: Reference
 
@@ -130,10 +135,10 @@ class Run:
         prefilled.cache.crop(self.plan.num_tokens)
         if self.mode is Mode.FULL:
             logits = self._score(prefilled, answer_ids)
-            self.reference = Reference(answer, answer_ids, logits)
-            fidelity = _fidelity(logits, answer, self.reference)
+            self.reference = Reference(answer, answer_ids, logits, prefilled.cache if self.deviations else None)
+            fidelity = self._fidelity(prefilled, logits, answer, self.reference)
         elif reference is not None:
-            fidelity = _fidelity(self._score(prefilled, reference.answer_ids), answer, reference)
+            fidelity = self._fidelity(prefilled, self._score(prefilled, reference.answer_ids), answer, reference)
         self.trace = replace(
             trace,
             answer=answer,
@@ -145,13 +150,15 @@ class Run:
     def _score(self, prefilled: Prefilled, answer_ids: tuple[int, ...]) -> torch.Tensor:
         return score(self.engine.model, prefilled.cache, prefilled.logits, answer_ids)
 
-
-def _fidelity(logits: torch.Tensor, answer: str, reference: Reference) -> Fidelity:
-    """How far logits (answer tokens, vocab) along full's answer, and the mode's own answer, are from full's."""
-    kl = kl_divergence(reference.logits, logits)
-    return Fidelity(
-        first_token_kl=float(kl[0]),
-        mean_kl=float(kl.mean()),
-        top1_agreement=top1_agreement(reference.logits, logits),
-        f1_to_full=word_f1(answer, reference.answer),
-    )
+    def _fidelity(self, prefilled: Prefilled, logits: torch.Tensor, answer: str, reference: Reference) -> Fidelity:
+        """How far logits (answer tokens, vocab) along full's answer, the mode's answer and its KV are from full's."""
+        kl = kl_divergence(reference.logits, logits)
+        full, plan, model = reference.cache, self.plan, self.engine.model
+        return Fidelity(
+            first_token_kl=float(kl[0]),
+            mean_kl=float(kl.mean()),
+            top1_agreement=top1_agreement(reference.logits, logits),
+            f1_to_full=word_f1(answer, reference.answer),
+            kv_deviation=kv_distance(full, prefilled.cache, plan, model.num_layers) if full else None,
+            attention_deviation=attention_distance(model, full, prefilled.cache, plan) if full else None,
+        )

@@ -128,12 +128,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
-    """Distance of a run to full recompute of the same prompt (0, 0, 1, 1 for full itself)."""
+    """Distance of a run to full recompute of the same prompt (0, 0, 1, 1, 0, 0 for full itself)."""
 
     first_token_kl: float  # KL(full || mode) of the first answer token, nats
     mean_kl: float  # the same, mean along full's own answer
     top1_agreement: float  # share of full's answer tokens that the mode would also choose, given full's answer so far
     f1_to_full: float  # word F1 of the mode's answer against full's answer
+    kv_deviation: float | None = None  # relative L2 distance of the context's KV, mean; None where not measured
+    attention_deviation: float | None = None  # of the suffix's attention matrix, L2, mean over heads and layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,9 +84,9 @@ def query_attention(
             mixed.write(rows, k, v)
             keys = model.rotate(layer, mixed.keys, rotary)
             queries = model.rotate_(layer, q, rotary.at(rows))
-            weights = _weights(queries, keys, hidden_from, model.scale)
+            weights = attention_weights(queries, keys, hidden_from, model.scale)
             importance += weights[..., :front].sum(dim=(0, 1, 2))
-            hidden = model.finish_layer(layer, hidden, _attended(weights, mixed.values))
+            hidden = model.finish_layer(layer, hidden, attended(weights, mixed.values))
     return importance, KeptSource(layers)
 
 
@@ -116,7 +116,7 @@ def true_deviation(
     return total / model.num_layers, KeptSource(layers)
 
 
-def _weights(queries: torch.Tensor, keys: torch.Tensor, hidden: torch.Tensor, scale: float) -> torch.Tensor:
+def attention_weights(queries: torch.Tensor, keys: torch.Tensor, hidden: torch.Tensor, scale: float) -> torch.Tensor:
     """Attention weights, float32 (kv_heads, group, rows, tokens). hidden: bool (rows, tokens)."""
     rows, heads, head_dim = queries.shape
     kv_heads = keys.shape[1]
@@ -125,7 +125,7 @@ def _weights(queries: torch.Tensor, keys: torch.Tensor, hidden: torch.Tensor, sc
     return scores.masked_fill_(hidden, -torch.inf).softmax(-1)
 
 
-def _attended(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+def attended(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Weighted values, (rows, heads * head_dim)."""
     out = weights.to(values.dtype) @ values.transpose(0, 1)[:, None]
     return out.permute(2, 0, 1, 3).flatten(1)
