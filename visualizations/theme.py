@@ -19,13 +19,32 @@ PLACING = "#8f74d8"
 QUESTION = "#8a8f98"  # suffix: the question and what follows it
 PREFIX = "#b4b8bf"
 
-MODE_COLOURS = {Mode.FULL: "#0072b2", Mode.REUSE: "#e69f00", Mode.BLEND: "#009e73"}
-MODE_LABELS = {Mode.FULL: "full recompute", Mode.REUSE: "full reuse", Mode.BLEND: "blend"}
+MODE_COLOURS = {
+    Mode.FULL: "#0072b2",
+    Mode.PREFIX: "#3d8ea8",
+    Mode.UNPLACED: "#a8720c",
+    Mode.REUSE: "#e69f00",
+    Mode.BLEND: "#009e73",
+    Mode.PRIME: "#aa3377",
+    Mode.MAP_REDUCE: "#6b6f78",
+    Mode.MAP_RERANK: "#999933",
+}
+MODE_LABELS = {
+    Mode.FULL: "full recompute",
+    Mode.PREFIX: "prefix caching",
+    Mode.UNPLACED: "reuse, positions uncorrected",
+    Mode.REUSE: "full reuse",
+    Mode.BLEND: "blend",
+    Mode.PRIME: "PrimeBlend",
+    Mode.MAP_REDUCE: "MapReduce",
+    Mode.MAP_RERANK: "MapRerank",
+}
 LANE_COLOURS = {
     Lane.PRECOMPUTE: "#999933",
     Lane.LOOKUP: "#1f7f74",
     Lane.LOAD: LOADING,
     Lane.DECOMPRESS: "#882255",
+    Lane.SELECT: "#ddaa33",
     Lane.PLACE: PLACING,
     Lane.COMPUTE: RECOMPUTED,
     Lane.FIRST_TOKEN: "#4477aa",
