@@ -6,6 +6,8 @@ which recomputes chosen rows of a mixed cache.
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from transformers import DynamicCache
 
@@ -24,15 +26,41 @@ def forward_at(hf_model, token_ids, positions):
 def reuse_forward(hf_model, prefix, chunks, suffix):
     """Full reuse: each segment sees only itself, the suffix sees everything; positions as in the whole prompt."""
     token_ids = [*prefix, *(t for chunk in chunks for t in chunk), *suffix]
-    visible = torch.zeros(len(token_ids), len(token_ids), dtype=torch.bool)
+    return _forward(hf_model, token_ids, list(range(len(token_ids))), _apart(prefix, chunks, suffix))
+
+
+def _apart(prefix, chunks, suffix):
+    """Who sees whom in full reuse, bool (tokens, tokens)."""
+    length = len(prefix) + sum(map(len, chunks)) + len(suffix)
+    visible = torch.zeros(length, length, dtype=torch.bool)
     start = 0
     for segment in (prefix, *chunks):
         for row in range(start, start + len(segment)):
             visible[row, start : row + 1] = True
         start += len(segment)
-    for row in range(start, len(token_ids)):
+    for row in range(start, length):
         visible[row, : row + 1] = True
-    return _forward(hf_model, token_ids, list(range(len(token_ids))), visible)
+    return visible
+
+
+def question_attention(hf_model, prefix, chunks, suffix):
+    """What the suffix attends to in full reuse: for each context token the sum over layers, heads and suffix rows.
+
+    From the weights that transformers' eager attention returns.
+    """
+    eager = copy.deepcopy(hf_model)
+    eager.set_attn_implementation("eager")
+    token_ids = [*prefix, *(t for chunk in chunks for t in chunk), *suffix]
+    front = len(token_ids) - len(suffix)
+    mask = torch.zeros(len(token_ids), len(token_ids)).masked_fill(~_apart(prefix, chunks, suffix), float("-inf"))
+    with torch.inference_mode():
+        out = eager(
+            torch.tensor([token_ids]),
+            position_ids=torch.arange(len(token_ids))[None],
+            attention_mask=mask[None, None],
+            output_attentions=True,
+        )
+    return sum(layer[0, :, front:, :front].sum(dim=(0, 1)) for layer in out.attentions)
 
 
 def _forward(hf_model, token_ids, positions, visible):

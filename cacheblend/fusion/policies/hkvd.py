@@ -48,6 +48,6 @@ class HKVD(SelectionPolicy):
         """Every row in front of the check layer, the selector's share from there on."""
         if layer < CHECK_LAYER and self.ratio > 0:
             return context_tokens
-        if self.selector is Selector.SINGLE:
+        if self.selector is Selector.SINGLE or self.ratio == 0:
             return round(self.ratio * context_tokens)
         return round(gradual_shares(self.ratio, num_layers)[layer] * context_tokens)

@@ -10,40 +10,135 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cacheblend.config import BlendConfig
-from cacheblend.fusion.policies import HKVD, AllRows, NoRows, SelectionView
+from cacheblend.fusion.evidence import gather
+from cacheblend.fusion.fusor import fuse
+from cacheblend.fusion.policies import HKVD, POLICIES, AllRows, NoRows, SelectionView
+from cacheblend.fusion.policies.query import QueryAttention
+from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.prompt import PromptPlan
 from cacheblend.schedule import gradual_shares
-from cacheblend.trace import Mode, Selector
+from cacheblend.trace import Deviation, Lane, Mode, Selector
+from tests import reference
 
-POLICIES = [
-    AllRows(),
-    NoRows(),
-    *(HKVD(ratio, selector) for ratio in (0.0, 0.05, 0.3, 0.77, 1.0) for selector in Selector),
+RATIOS = (0.0, 0.05, 0.3, 0.77, 1.0)
+CASES = [
+    POLICIES["all"].make(1.0, Selector.SINGLE),
+    POLICIES["none"].make(0.0, Selector.SINGLE),
+    *(POLICIES["hkvd"].make(ratio, selector) for ratio in RATIOS for selector in Selector),
+    *(POLICIES["random"].make(ratio, Selector.SINGLE) for ratio in RATIOS),
+    *(POLICIES["first"].make(ratio, Selector.SINGLE) for ratio in RATIOS),
+    *(POLICIES["query"].make(ratio, Selector.SINGLE) for ratio in RATIOS),
+    *(POLICIES["query-deviation"].make(ratio, Selector.SINGLE) for ratio in RATIOS),
+    *(POLICIES["layers"].make(ratio, Selector.SINGLE) for ratio in RATIOS),
+    *(POLICIES["oracle"].make(ratio, Selector.SINGLE) for ratio in RATIOS),
 ]
 PLAN = PromptPlan.of(range(3, 8), [range(10, 60), range(60, 90)], range(5))
+LAYERS = 6
 
 
-def view(layer: int, rows: torch.Tensor, deviation: torch.Tensor) -> SelectionView:
-    return SelectionView(layer, 6, rows, deviation, rows >= PLAN.context_tokens, PLAN)
+def view(
+    layer: int, rows: torch.Tensor, deviation: torch.Tensor, importance: torch.Tensor | None = None
+) -> SelectionView:
+    return SelectionView(layer, LAYERS, rows, deviation, rows >= PLAN.context_tokens, PLAN, importance)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
-@settings(max_examples=25, deadline=None)
+def test_the_matrix_has_every_policy():
+    made = {type(policy) for policy in CASES}
+    assert made == {type(entry.make(0.15, Selector.SINGLE)) for entry in POLICIES.values()}
+
+
+@pytest.mark.parametrize("policy", CASES, ids=repr)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_every_policy_keeps_sorted_unique_live_rows_and_the_suffix(policy, seed):
     generator = torch.Generator().manual_seed(seed)
-    rows = policy.start(PLAN)
+    importance = torch.rand(PLAN.context_tokens, generator=generator) if policy.evidence else None
+    rows = policy.start(PLAN, importance)
     suffix = set(range(PLAN.context_tokens, PLAN.num_tokens))
     assert suffix <= set(rows.tolist())
-    for layer in range(6):
-        if not policy.selects_at(layer):
-            continue
-        kept = policy.select(view(layer, rows, torch.rand(len(rows), generator=generator)))
-        assert kept.tolist() == sorted(set(kept.tolist()))
-        assert int(kept.min()) >= 0 and int(kept.max()) < len(rows)
-        rows = rows[kept]
+    assert rows.tolist() == sorted(set(rows.tolist()))
+    for layer in range(LAYERS):
+        if policy.selects_at(layer):
+            deviation = torch.rand(len(rows), generator=generator)
+            kept = policy.select(view(layer, rows, deviation, importance))
+            assert kept.tolist() == sorted(set(kept.tolist()))
+            assert int(kept.min()) >= 0 and int(kept.max()) < len(rows)
+            rows = rows[kept]
         assert suffix <= set(rows.tolist())
-        assert len(rows) - len(suffix) == policy.budget(layer, 6, PLAN.context_tokens), "exact budget"
+        assert len(rows) - len(suffix) == policy.budget(layer, LAYERS, PLAN.context_tokens), "exact budget"
+
+
+@pytest.mark.parametrize("policy", CASES, ids=repr)
+def test_the_budget_is_the_ratio_in_the_mean_over_the_layers_after_the_first(policy):
+    ratio = getattr(policy, "ratio", None)
+    if ratio is not None:
+        counts = [policy.budget(layer, LAYERS, PLAN.context_tokens) for layer in range(1, LAYERS)]
+        assert sum(counts) == pytest.approx(ratio * (LAYERS - 1) * PLAN.context_tokens, abs=LAYERS)
+
+
+@pytest.mark.parametrize("name", [name for name in POLICIES if name not in ("all", "none")])
+@pytest.mark.parametrize(("ratio", "mode"), [(0.0, NoRows()), (1.0, AllRows())], ids=["0", "1"])
+def test_ratio_0_is_reuse_and_ratio_1_is_full(llama, name, ratio, mode):
+    policy = POLICIES[name].make(ratio, Selector.SINGLE)
+    importance, source = gathered(llama, policy)
+    fused = fuse(llama.model, llama.plan, source, policy, importance=importance)
+    expected = fuse(llama.model, llama.plan, llama.source(), mode)
+    assert torch.equal(fused.logits, expected.logits)
+    for layer in range(llama.model.num_layers):
+        assert torch.equal(fused.cache.layer(layer).keys, expected.cache.layer(layer).keys)
+        assert torch.equal(fused.cache.layer(layer).values, expected.cache.layer(layer).values)
+
+
+def test_evidence_is_paid_for_on_the_lane_of_selecting(llama):
+    for name in ("query", "oracle"):
+        spans = SpanRecorder(llama.model.device)
+        gathered(llama, POLICIES[name].make(0.3, Selector.SINGLE), spans)
+        assert {span.lane for span in spans.spans()} == {Lane.SELECT}
+
+
+def test_query_attention_is_what_transformers_own_attention_says(case):
+    found, source = gathered(case, QueryAttention(0.3))
+    wanted = reference.question_attention(case.model.hf_model, case.prefix, case.chunks, case.suffix)
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+    fresh = case.source()
+    front = case.plan.context_tokens
+    for layer in range(case.model.num_layers):
+        assert torch.equal(source.layer(layer).keys[:front], fresh.layer(layer).keys[:front]), "read, not changed"
+
+
+def test_the_true_deviation_is_the_distance_to_transformers_own_forward(llama):
+    found, _ = gathered(llama, POLICIES["oracle"].make(0.3, Selector.SINGLE))
+    _, full = reference.full_forward(llama.model.hf_model, list(llama.plan.token_ids))
+    _, reuse = reference.reuse_forward(llama.model.hf_model, llama.prefix, llama.chunks, llama.suffix)
+    front = llama.plan.context_tokens
+    layers = [((a[1] - b[1])[:front] ** 2).sum(dim=(1, 2)) for a, b in zip(full, reuse, strict=True)]
+    wanted = sum(d / d.mean() for d in layers if d.mean() > 1e-9) / len(layers)
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-3)
+    assert float(found[: len(llama.prefix)].max()) < 1e-6, "the first segment has seen all there is"
+
+
+def test_first_tokens_come_evenly_from_every_segment_but_the_first():
+    rows = POLICIES["first"].make(12 / PLAN.context_tokens, Selector.SINGLE).start(PLAN)
+    assert rows.tolist() == [*range(5, 11), *range(55, 61), *range(PLAN.context_tokens, PLAN.num_tokens)]
+
+
+def test_a_layer_range_computes_whole_layers_and_then_none(llama):
+    fused = fuse(llama.model, llama.plan, llama.source(), POLICIES["layers"].make(0.5, Selector.SINGLE))
+    whole = llama.plan.context_tokens
+    assert fused.kept_per_layer == (whole, whole, whole, 0, 0)
+    full = fuse(llama.model, llama.plan, llama.source(), AllRows())
+    for layer in (0, 1, 2):
+        assert torch.equal(fused.cache.layer(layer).values, full.cache.layer(layer).values)
+
+
+def test_a_policy_without_its_evidence_says_so(llama):
+    with pytest.raises(ValueError, match="evidence"):
+        fuse(llama.model, llama.plan, llama.source(), QueryAttention(0.3))
+
+
+def gathered(case, policy, spans=None):
+    spans = spans or SpanRecorder(case.model.device)
+    return gather(policy.evidence, case.model, case.plan, case.source(), Deviation.VALUE, spans=spans)
 
 
 def test_hkvd_keeps_exactly_the_top_rows_of_a_hand_made_deviation():
