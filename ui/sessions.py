@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from cacheblend.config import BlendConfig
     from cacheblend.documents import Chunk
     from cacheblend.kv import ChunkKey
+    from ui.performed import Performed
 
 MAX_RUNS = 4  # per visitor; an inspected run of 4,000 tokens holds some MB
+MAX_EXPERIMENTS = 12  # results per visitor, and the questions they were measured on
 TIME_TO_LIVE_S = 2 * 3600.0
 
 
@@ -74,7 +76,7 @@ class Job:
 class Session:
     """One visitor: their documents, their last runs, and their current job.
 
-    tenant: the salt of their chunk caches; keys: of these by token ids, owned: what each of them is of (ownership.py).
+    experiments: what they measured, the last few; tenant: the salt of their chunk caches; keys: of these by token ids, owned: what each of them is of (ownership.py).
     """
 
     id: str = field(default_factory=new_id)
@@ -82,6 +84,7 @@ class Session:
     collection: Collection | None = None
     sample: str | None = None
     runs: OrderedDict[str, Run] = field(default_factory=OrderedDict)
+    experiments: deque[Performed] = field(default_factory=lambda: deque(maxlen=MAX_EXPERIMENTS))
     keys: dict[tuple[int, ...], ChunkKey] = field(default_factory=dict)
     owned: dict[ChunkKey, Owned] = field(default_factory=dict)
     used_at: float = 0.0

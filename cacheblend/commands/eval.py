@@ -6,17 +6,15 @@ Stopped by Ctrl-C or killed, the same command goes on where it was.
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cacheblend.cancel import Cancelled
 from cacheblend.commands import options, tiers
 from cacheblend.commands.options import say
+from cacheblend.commands.stopping import STOPPED, duration, stoppable
 from cacheblend.config import BlendConfig
 from cacheblend.engine import Engine
 from cacheblend.evaluation import hub
@@ -27,7 +25,6 @@ from cacheblend.evaluation.rows import RowFile, settings
 from cacheblend.evaluation.runner import CHUNK_TOKENS, CHUNKS, Done, EvaluationConfig, Retrieve, evaluate
 from cacheblend.trace import COMPARED, Deviation, Mode, Selector
 
-STOPPED = 130  # what a shell makes of Ctrl-C
 SHOWN_PROBLEMS = 20
 
 
@@ -73,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             say(f"The last row of {file.path} was cut short and is measured again.")
         retrieve = _retrieval(engine, dataset, args)
         try:
-            with _stoppable() as cancel:
+            with stoppable() as cancel:
                 done = list(_told(evaluate(engine, dataset, config, file, retrieve=retrieve, cancel=cancel), dataset))
         except Cancelled:
             say(f"Stopped; the same command goes on behind the {len(file.rows)} rows in {file.path}.")
@@ -110,24 +107,6 @@ def _retrieval(engine: Engine, dataset: Dataset, args: argparse.Namespace) -> Re
     return options.collection(engine, args).search
 
 
-@contextmanager
-def _stoppable() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets, so that what is being written is finished; a second one ends the process at once."""
-    cancel = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
-
-    def stop(number: int, frame: object) -> None:
-        del number, frame
-        signal.signal(signal.SIGINT, before)
-        cancel.set()
-
-    signal.signal(signal.SIGINT, stop)
-    try:
-        yield cancel
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _told(done: Iterator[Done], dataset: Dataset) -> Iterator[Done]:
     """Say how far it is, and how long the rest takes at the pace of the questions measured so far."""
     start, measured, total = time.monotonic(), 0, len(dataset.questions)
@@ -137,19 +116,8 @@ def _told(done: Iterator[Done], dataset: Dataset) -> Iterator[Done]:
             say(one.skipped)
         if one.rows:
             left = (time.monotonic() - start) / measured * (total - number)
-            say(f"{number} of {total} questions · about {_duration(left)} left")
+            say(f"{number} of {total} questions · about {duration(left)} left")
         yield one
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return (
-        f"{minutes // 60} h {minutes % 60} min"
-        if minutes >= 60
-        else f"{minutes} min {rest} s"
-        if minutes
-        else f"{rest} s"
-    )
 
 
 def _print(summary: Summary, malformed: int, skipped: int) -> None:

@@ -116,7 +116,9 @@ class RowFile:
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         """Open a folder for one configuration; ValueError if it holds rows of another, or damaged ones."""
         folder.mkdir(parents=True, exist_ok=True)
-        _claim(folder, json.loads(json.dumps(config)))
+        if (folder / ROWS).exists() and not (folder / CONFIG).exists():
+            raise ValueError(f"{folder} has rows but no {CONFIG}: choose another folder.")
+        claim(folder / CONFIG, config, "an evaluation")
         self.path = folder / ROWS
         self.was_torn = _drop_torn(self.path)
         self.rows = {(row.question_id, row.setting): row for row in _read(self.path)}
@@ -129,12 +131,10 @@ class RowFile:
         self.rows[row.question_id, row.setting] = row
 
 
-def _claim(folder: Path, config: dict[str, Any]) -> None:
-    """Write the configuration beside the rows, or check that it is the one that is there."""
-    path = folder / CONFIG
+def claim(path: Path, config: dict[str, Any], what: str) -> None:
+    """Write a configuration down, or ValueError if another one is there. what: it is of, “an evaluation”."""
+    config = json.loads(json.dumps(config))
     if not path.exists():
-        if (folder / ROWS).exists():
-            raise ValueError(f"{folder} has rows but no {CONFIG}: choose another folder.")
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps(config, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         os.replace(draft, path)
@@ -147,7 +147,7 @@ def _claim(folder: Path, config: dict[str, Any]) -> None:
     other = [name for name in names if found.get(name) != config.get(name)]
     if other:
         raise ValueError(
-            f"{folder} holds an evaluation with another {', '.join(other)}: choose another folder or the same settings."
+            f"{path.parent} holds {what} with another {', '.join(other)}: choose another folder or the same settings."
         )
 
 
