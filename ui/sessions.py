@@ -76,7 +76,8 @@ class Job:
 class Session:
     """One visitor: their documents, their last runs, and their current job.
 
-    experiments: what they measured, the last few; tenant: the salt of their chunk caches; keys: of these by token ids, owned: what each of them is of (ownership.py).
+    experiments: what they measured, the last few; tenant: the salt of their chunk caches; keys: of these by token ids,
+    owned: what each of them is of (ownership.py).
     """
 
     id: str = field(default_factory=new_id)
