@@ -182,7 +182,7 @@ class Engine:
         if recipe is Recipe.SIMILAR and chunks:
             vectors = self.embedder.encode([chunk.text for chunk in chunks])
             self.recipes.learn([tuple(chunk.token_ids) for chunk in chunks], vectors)
-        wanted = [Piece(tuple(chunk.token_ids), self.recipes.front(recipe, chunk.token_ids)) for chunk in chunks]
+        wanted = [Piece(tuple(chunk.token_ids), self._front(recipe, chunk.token_ids)) for chunk in chunks]
         return self.caches.precompute([Piece(tuple(self.prompts.prefix)), *wanted], progress=progress, cancel=cancel)
 
     # Prompts
@@ -411,9 +411,19 @@ class Engine:
     def _fronts(self, plan: PromptPlan, recipe: Recipe) -> list[tuple[int, ...]]:
         """What stands in front of each segment of the context when it is prefilled; nothing in front of the prefix."""
         return [
-            () if segment.kind is SegmentKind.PREFIX else self.recipes.front(recipe, plan.ids(segment))
+            () if segment.kind is SegmentKind.PREFIX else self._front(recipe, plan.ids(segment))
             for segment in plan.context
         ]
+
+    def _front(self, recipe: Recipe, token_ids: Sequence[int]) -> tuple[int, ...]:
+        """What stands in front of one chunk when it is prefilled; ValueError if the model cannot take both."""
+        front = self.recipes.front(recipe, token_ids)
+        if len(front) + len(token_ids) > self.context_limit:
+            raise ValueError(
+                f"with recipe “{recipe}” a chunk of {len(token_ids)} tokens stands behind {len(front)}, together "
+                f"longer than the {self.context_limit} the model takes: use smaller chunks or another recipe."
+            )
+        return front
 
     def _prefill_full(
         self, plan: PromptPlan, capacity: int, spans: SpanRecorder, cancel: threading.Event | None
