@@ -7,11 +7,12 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from cacheblend.commands import ask, eval, plan, store
+from cacheblend.commands import ask, eval, experiment, plan, store
 
 COMMANDS = {
     "ask": (ask, "ask a question about files, in several modes"),
     "eval": (eval, "answer a set of questions in several settings, and compare"),
+    "experiment": (experiment, "measure the paper's figures, and ours, on your own questions"),
     "plan": (plan, "choose the ratio for a device, and the device for a ratio"),
     "store": (store, "look after the chunk caches on disk and elsewhere"),
 }
