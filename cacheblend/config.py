@@ -8,10 +8,11 @@ from typing import Literal, Self
 from cacheblend.fusion.fusor import WriteBack
 from cacheblend.fusion.policies import POLICIES, NoRows, SelectionPolicy
 from cacheblend.fusion.policies.base import check_ratio
+from cacheblend.policies import PAPERS, PRIME_POLICY, PRIME_RECIPE, behind, described
 from cacheblend.trace import Deviation, Mode, Recipe, Selector
 
 AUTO = "auto"
-HKVD_NAME = "hkvd"
+HKVD_NAME = PAPERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +71,8 @@ class BlendConfig:
         """Name the policy of a mode for people."""
         of = self.of(mode)
         if mode in (Mode.BLEND, Mode.PRIME):
-            how = POLICIES[of.policy].title
-            how = f"HKVD {of.selector}, by {of.deviation}" if of.policy == HKVD_NAME else how
-        else:
-            how = "no rows" if mode in (Mode.REUSE, Mode.UNPLACED) else "all rows"
-        return how if of.recipe is Recipe.BARE or mode is Mode.FULL else f"{how}; chunks made {BEHIND[of.recipe]}"
+            return described(of.policy, of.recipe, of.selector, of.deviation)
+        return behind("no rows", of.recipe) if mode in (Mode.REUSE, Mode.UNPLACED) else "all rows"
 
     def asked_ratio(self, mode: Mode) -> float:
         """The share of context tokens a mode is asked to recompute."""
@@ -83,11 +81,4 @@ class BlendConfig:
         return 0.0 if mode in (Mode.REUSE, Mode.UNPLACED) else 1.0
 
 
-BEHIND = {
-    Recipe.BARE: "bare",
-    Recipe.SINKS: "behind four tokens that begin a text",
-    Recipe.PREFIX: "behind the system prefix",
-    Recipe.NEUTRAL: "behind a neutral text",
-    Recipe.SIMILAR: "behind similar chunks",
-}
-PRIME = BlendConfig(policy="query", recipe=Recipe.NEUTRAL)  # our own best combination (README, “Policies”)
+PRIME = BlendConfig(policy=PRIME_POLICY, recipe=PRIME_RECIPE)  # our own best combination (README, “Policies”)

@@ -1,16 +1,14 @@
-"""Which rows a fuse computes. One policy is one file; a new one is entered in POLICIES."""
+"""Which rows a fuse computes. One policy is one file; a new one is entered in cacheblend/policies.py."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Any
 
 from cacheblend.fusion.policies.base import Evidence, SelectionPolicy, SelectionView
 from cacheblend.fusion.policies.every import AllRows, NoRows
-from cacheblend.fusion.policies.first import FirstRows
 from cacheblend.fusion.policies.hkvd import HKVD
-from cacheblend.fusion.policies.layers import LayerRange
-from cacheblend.fusion.policies.oracle import Oracle
-from cacheblend.fusion.policies.query import QueryAttention, QueryDeviation
-from cacheblend.fusion.policies.random_rows import RandomRows
+from cacheblend.policies import POLICIES_TOLD, AboutPolicy
 from cacheblend.trace import Selector
 
 
@@ -18,7 +16,7 @@ from cacheblend.trace import Selector
 class Entry:
     """A policy that can be asked for by name. title: for people; source: the paper, "" for controls.
 
-    make: from a share of context tokens and a selector, which only HKVD has a use for.
+    make: from a share of context tokens and a selector; a policy takes what it has a field for.
     """
 
     title: str
@@ -26,17 +24,21 @@ class Entry:
     make: Callable[[float, Selector], SelectionPolicy]
 
 
-POLICIES = {
-    "hkvd": Entry("HKVD", "CacheBlend, EuroSys'25", HKVD),
-    "random": Entry("random tokens", "", lambda ratio, _: RandomRows(ratio)),
-    "first": Entry("first tokens of each chunk", "EPIC, ICML'25", lambda ratio, _: FirstRows(ratio)),
-    "query": Entry("query attention", "ProphetKV, ICML'26", lambda ratio, _: QueryAttention(ratio)),
-    "query-deviation": Entry("query attention × deviation", "QCFuse, 2026", lambda ratio, _: QueryDeviation(ratio)),
-    "layers": Entry("first layers", "after DroidSpeak, NSDI'26", lambda ratio, _: LayerRange(ratio)),
-    "oracle": Entry("true deviation (oracle)", "", lambda ratio, _: Oracle(ratio)),
-    "all": Entry("all rows", "", lambda *_: AllRows()),
-    "none": Entry("no rows", "", lambda *_: NoRows()),
-}
+def _maker(about: AboutPolicy) -> Callable[[float, Selector], SelectionPolicy]:
+    """Import the policy's class; its fields are its parameters."""
+    module, name = about.made_by.split(".")
+    policy: Any = getattr(import_module(f"cacheblend.fusion.policies.{module}"), name)
+    taken = {field.name for field in fields(policy)}
+
+    def make(ratio: float, selector: Selector) -> SelectionPolicy:
+        given = {"ratio": ratio, "selector": selector}
+        made: SelectionPolicy = policy(**{name: value for name, value in given.items() if name in taken})
+        return made
+
+    return make
+
+
+POLICIES = {about.name: Entry(about.title, about.source, _maker(about)) for about in POLICIES_TOLD}
 
 __all__ = [
     "HKVD",
