@@ -176,14 +176,19 @@ class Engine:
     ) -> Precomputed:
         """Prefill every chunk whose KV is not in the store, and the prompt's prefix.
 
-        recipe: what stands in front of each chunk meanwhile. SIMILAR compares the chunks with each other, so all of a
-        collection are to be given at once.
+        recipe: what stands in front of each chunk meanwhile. SIMILAR compares these chunks with each other, unless
+        `learn_similar` was told of more.
         """
-        if recipe is Recipe.SIMILAR and chunks:
-            vectors = self.embedder.encode([chunk.text for chunk in chunks])
-            self.recipes.learn([tuple(chunk.token_ids) for chunk in chunks], vectors)
+        if recipe is Recipe.SIMILAR:
+            self.learn_similar(chunks)
         wanted = [Piece(tuple(chunk.token_ids), self._front(recipe, chunk.token_ids)) for chunk in chunks]
         return self.caches.precompute([Piece(tuple(self.prompts.prefix)), *wanted], progress=progress, cancel=cancel)
+
+    def learn_similar(self, chunks: Sequence[Chunk]) -> None:
+        """Find out which chunks of a collection are alike, for recipe SIMILAR; what was found before stays."""
+        if not all(self.recipes.knows(chunk.token_ids) for chunk in chunks):
+            vectors = self.embedder.encode([chunk.text for chunk in chunks])
+            self.recipes.learn([tuple(chunk.token_ids) for chunk in chunks], vectors)
 
     # Prompts
 
@@ -389,17 +394,22 @@ class Engine:
         question: str,
         hits: Sequence[Hit],
         *,
+        mode: Mode = Mode.BLEND,
         blend: BlendConfig = DEFAULT_BLEND,
         max_new_tokens: int = 64,
         progress: Callable[[int, int], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> Inspection:
-        """Look inside full, reuse and blend on the same prompt, in a pass of its own that is not timed."""
+        """Look inside full, reuse and a mode that fuses on the same prompt, in a pass of its own that is not timed.
+
+        Reuse is on the same chunk caches: PRIME's are primed.
+        """
+        blend = blend.of(mode)
         plan = self.plan(question, hits, max_new_tokens=max_new_tokens)
         found = self.caches.find(plan, SpanRecorder(self.model.device), cancel, self._fronts(plan, blend.recipe))
         self.store.settle()
         caches = self.caches.tensors(found, SpanRecorder(self.model.device), cancel)
-        return inspect_plan(self.model, plan, caches, found.fronts, blend, progress=progress, cancel=cancel)
+        return inspect_plan(self.model, plan, caches, found.fronts, blend, mode, progress=progress, cancel=cancel)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Answer ids as text."""

@@ -64,6 +64,10 @@ class RecipeBook:
                 "recipe “similar” needs the chunks it is to compare: precompute the collection with it first."
             ) from None
 
+    def knows(self, token_ids: Sequence[int]) -> bool:
+        """Whether a chunk has been compared to others."""
+        return tuple(token_ids) in self._similar
+
     def learn(self, chunks: Sequence[tuple[int, ...]], vectors: np.ndarray) -> None:
         """Note for each chunk the most similar others of the same set, the most similar nearest to the chunk.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cacheblend.cancel import Cancelled
+from cacheblend.collection import Collection
 from cacheblend.commands import options, tiers
 from cacheblend.commands.options import say
 from cacheblend.commands.stopping import STOPPED, duration, stoppable
@@ -22,8 +23,9 @@ from cacheblend.evaluation.datasets import Dataset, read_dataset
 from cacheblend.evaluation.question import Task
 from cacheblend.evaluation.report import Summary, summarise, table, write_report
 from cacheblend.evaluation.rows import RowFile, settings
-from cacheblend.evaluation.runner import CHUNK_TOKENS, CHUNKS, Done, EvaluationConfig, Retrieve, evaluate
-from cacheblend.trace import COMPARED, Deviation, Mode, Selector
+from cacheblend.evaluation.runner import CHUNK_TOKENS, CHUNKS, Done, EvaluationConfig, evaluate
+from cacheblend.fusion.policies import POLICIES
+from cacheblend.trace import COMPARED, Deviation, Mode, Recipe, Selector
 
 SHOWN_PROBLEMS = 20
 
@@ -39,6 +41,23 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="rows, configuration and summary")
     command.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(COMPARED), metavar="MODE")
     command.add_argument("--ratios", nargs="+", type=float, default=[blend.share], help="of blend (0.15)")
+    command.add_argument(
+        "--policies",
+        nargs="+",
+        choices=list(POLICIES),
+        default=[blend.policy],
+        metavar="POLICY",
+        help=f"which tokens blend recomputes: {', '.join(POLICIES)} (hkvd)",
+    )
+    command.add_argument(
+        "--recipes",
+        nargs="+",
+        type=Recipe,
+        choices=list(Recipe),
+        default=[blend.recipe],
+        metavar="RECIPE",
+        help=f"what stood in front of a chunk when its cache was made: {', '.join(Recipe)} (bare)",
+    )
     command.add_argument(
         "--selectors", nargs="+", type=Selector, choices=list(Selector), default=[blend.selector], metavar="SELECTOR"
     )
@@ -57,7 +76,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, ask, sum up."""
     config = EvaluationConfig(
-        settings=settings(args.modes, args.ratios, args.selectors, args.deviations),
+        settings=settings(args.modes, args.ratios, args.selectors, args.deviations, args.policies, args.recipes),
         chunks=args.passages,
         chunk_tokens=args.chunk_tokens,
         max_new_tokens=args.max_new_tokens,
@@ -68,10 +87,11 @@ def run(args: argparse.Namespace) -> int:
         file = RowFile(args.out, config.described(engine, dataset))
         if file.was_torn:
             say(f"The last row of {file.path} was cut short and is measured again.")
-        retrieve = _retrieval(engine, dataset, args)
+        collection = _collection(engine, dataset, args)
         try:
             with stoppable() as cancel:
-                done = list(_told(evaluate(engine, dataset, config, file, retrieve=retrieve, cancel=cancel), dataset))
+                asked = evaluate(engine, dataset, config, file, collection=collection, cancel=cancel)
+                done = list(_told(asked, dataset))
         except Cancelled:
             say(f"Stopped; the same command goes on behind the {len(file.rows)} rows in {file.path}.")
             return STOPPED
@@ -99,12 +119,12 @@ def _say_problems(dataset: Dataset) -> None:
         say(f"skipped {len(dataset.problems) - SHOWN_PROBLEMS} more malformed rows; summary.json names them")
 
 
-def _retrieval(engine: Engine, dataset: Dataset, args: argparse.Namespace) -> Retrieve | None:
+def _collection(engine: Engine, dataset: Dataset, args: argparse.Namespace) -> Collection | None:
     """Index the documents of a folder, if it is one with documents."""
     if not dataset.documents:
         return None
     args.files = list(dataset.documents)
-    return options.collection(engine, args).search
+    return options.collection(engine, args)
 
 
 def _told(done: Iterator[Done], dataset: Dataset) -> Iterator[Done]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from cacheblend.evaluation.rows import Row
 from cacheblend.evaluation.statistics import Estimate, estimate, paired
-from cacheblend.trace import Mode
+from cacheblend.trace import Lane, Mode
 
 SCORES = ("f1", "rouge_l", "squad_f1", "exact_match")
-DISTANCES = ("first_token_kl", "mean_kl", "top1_agreement", "f1_to_full")
+DISTANCES = ("first_token_kl", "mean_kl", "top1_agreement", "f1_to_full", "kv_deviation", "attention_deviation")
 COSTS = ("ttft_ms", "recomputed_tokens", "recomputed_share")
 METRICS = (*SCORES, *DISTANCES, *COSTS)
 COLUMNS = {  # of the table: heading → metric
@@ -93,8 +93,11 @@ def _values(rows: Mapping[str, Row], metric: str) -> dict[str, float | None]:
 
 
 def table(summary: Summary) -> str:
-    """A table for a terminal: means, 95 % intervals in brackets, differences to full behind a Δ."""
-    lines = [["setting", "n", *COLUMNS, "Δ F1", "speed-up", "recomputed"]]
+    """A table for a terminal: means, 95 % intervals in brackets, differences to full behind a Δ.
+
+    choosing: what selecting the rows takes of TTFT.
+    """
+    lines = [["setting", "n", *COLUMNS, "Δ F1", "speed-up", "recomputed", "choosing"]]
     for setting in summary.settings:
         lines.append(
             [
@@ -104,6 +107,7 @@ def table(summary: Summary) -> str:
                 _cell(setting.against_full.get("f1"), "f1", signed=True),
                 f"{setting.speedup:.2f} ×" if setting.speedup else "–",
                 f"{setting.means['recomputed_share'].mean:.1%}",
+                f"{setting.parts_ms.get(Lane.SELECT, 0.0) / setting.means['ttft_ms'].mean:.1%}",
             ]
         )
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]

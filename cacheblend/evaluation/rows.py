@@ -6,12 +6,13 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
-from cacheblend.config import BlendConfig
+from cacheblend.config import HKVD_NAME, BlendConfig
 from cacheblend.evaluation.scores import Scores
-from cacheblend.trace import Deviation, Mode, Selector, Trace
+from cacheblend.trace import Deviation, Mode, Recipe, Selector, Trace
 
 DEFAULT_BLEND = BlendConfig()
 ROWS, CONFIG = "rows.jsonl", "config.json"
@@ -19,33 +20,52 @@ ROWS, CONFIG = "rows.jsonl", "config.json"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way to answer: a mode, and the settings of blend, which the other modes have no use for."""
+    """One way to answer: a mode, and the settings of blend, of which reuse goes by the recipe alone."""
 
     mode: Mode
     blend: BlendConfig = DEFAULT_BLEND
 
     @property
     def label(self) -> str:
-        """Name the setting for people, and in rows: “blend 0.15 single value”."""
-        if self.mode is not Mode.BLEND:
-            return str(self.mode)
-        return f"{self.mode} {self.blend.share:.4g} {self.blend.selector} {self.blend.deviation}"
+        """Name the setting for people, and in rows: “blend 0.15 single value”, “blend 0.05 query neutral”."""
+        blend, words = self.blend, [str(self.mode)]
+        if self.mode in (Mode.BLEND, Mode.PRIME):
+            words.append(f"{blend.share:.4g}")
+        if self.mode is Mode.BLEND:
+            words += [blend.selector, blend.deviation] if blend.policy == HKVD_NAME else [blend.policy]
+        if self.mode in (Mode.BLEND, Mode.REUSE) and blend.recipe is not Recipe.BARE:
+            words.append(blend.recipe)
+        return " ".join(words)
 
 
 def settings(
-    modes: Sequence[Mode], ratios: Sequence[float], selectors: Sequence[Selector], deviations: Sequence[Deviation]
+    modes: Sequence[Mode],
+    ratios: Sequence[float],
+    selectors: Sequence[Selector] = (DEFAULT_BLEND.selector,),
+    deviations: Sequence[Deviation] = (DEFAULT_BLEND.deviation,),
+    policies: Sequence[str] = (DEFAULT_BLEND.policy,),
+    recipes: Sequence[Recipe] = (DEFAULT_BLEND.recipe,),
 ) -> tuple[Setting, ...]:
-    """Every mode once, blend in every combination; full first, as the others are held against it."""
+    """Every mode once, blend in every combination; full first, as the others are held against it.
+
+    Selectors and deviations are HKVD's; reuse is taken with every recipe, PrimeBlend with every ratio.
+    """
+    plain = [(DEFAULT_BLEND.selector, DEFAULT_BLEND.deviation)]
+    kinds = {HKVD_NAME: list(product(selectors, deviations))}
     blends = [
-        BlendConfig(ratio=ratio, selector=selector, deviation=deviation)
-        for ratio in ratios
-        for selector in selectors
-        for deviation in deviations
+        BlendConfig(ratio=ratio, policy=policy, selector=selector, deviation=deviation, recipe=recipe)
+        for recipe, policy, ratio in product(recipes, policies, ratios)
+        for selector, deviation in kinds.get(policy, plain)
     ]
+    of = {
+        Mode.REUSE: [BlendConfig(recipe=recipe) for recipe in recipes],
+        Mode.BLEND: blends,
+        Mode.PRIME: [BlendConfig(ratio=ratio) for ratio in ratios],
+    }
     made = [
         Setting(mode, blend)
         for mode in sorted(set(modes), key=list(Mode).index)
-        for blend in (blends if mode is Mode.BLEND else [DEFAULT_BLEND])
+        for blend in of.get(mode, [DEFAULT_BLEND])
     ]
     return tuple(dict.fromkeys(made))
 
@@ -68,6 +88,8 @@ class Row:
     mean_kl: float | None
     top1_agreement: float | None
     f1_to_full: float | None
+    kv_deviation: float | None
+    attention_deviation: float | None
     ttft_ms: float
     ttft_parts_ms: dict[str, float]
     context_tokens: int
@@ -96,6 +118,8 @@ class Row:
             mean_kl=distance.mean_kl if distance else None,
             top1_agreement=distance.top1_agreement if distance else None,
             f1_to_full=distance.f1_to_full if distance else None,
+            kv_deviation=distance.kv_deviation if distance else None,
+            attention_deviation=distance.attention_deviation if distance else None,
             ttft_ms=trace.ttft_ms,
             ttft_parts_ms={str(lane): ms for lane, ms in trace.ttft_parts.items()},
             context_tokens=lengths[0],

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cacheblend.caches import fingerprint
+from cacheblend.collection import Collection
 from cacheblend.documents import Chunk, Document, DocumentError, DocumentKind, plain_tokenizer, split
 from cacheblend.documents.split import check_chunk_tokens
 from cacheblend.engine import DEFAULT_LOADING, Engine
@@ -24,12 +25,11 @@ from cacheblend.evaluation.scores import score
 from cacheblend.prompt import PromptBuilder, PromptTooLongError
 from cacheblend.retrieval import Hit
 from cacheblend.run import Reference, Run
-from cacheblend.trace import Mode
+from cacheblend.trace import ON_CHUNKS, Mode, Recipe
 
 CHUNKS = 6  # as in the paper
 CHUNK_TOKENS = 1024  # the authors' passages have about 555 tokens: they stay whole, as in their scripts
 SUMMARISE = "Write a few short sentences that sum up what you are asked about."
-Retrieve = Callable[[str, int], Sequence[Hit]]  # question, how many → chunks of documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +84,14 @@ def evaluate(
     config: EvaluationConfig,
     file: RowFile,
     *,
-    retrieve: Retrieve | None = None,
+    collection: Collection | None = None,
     cancel: threading.Event | None = None,
 ) -> Iterator[Done]:
     """Ask every question in every setting that `file` has no row of; raises Cancelled when stopped, rows are kept.
 
-    retrieve: where a dataset has documents in place of passages.
+    collection: of documents, where a dataset has them in place of passages.
     """
+    _compare_chunks(engine, dataset, config, collection)
     engines = {task: _instructed(engine, task) for task in Task}
     for question in dataset.questions:
         missing = [setting for setting in config.settings if (question.id, setting.label) not in file.rows]
@@ -98,7 +99,7 @@ def evaluate(
             yield Done(question_id=question.id)
             continue
         try:
-            asked = _Asked(engines[question.task], question, config, retrieve)
+            asked = _Asked(engines[question.task], question, config, collection)
         except (DocumentError, PromptTooLongError) as error:
             yield Done(question_id=question.id, skipped=f"Question {question.id} is skipped: {error}")
             continue
@@ -119,6 +120,18 @@ def cut(question: Question, tokenizer: Any, chunk_tokens: int, most: int) -> lis
     return chunks[:most]
 
 
+def _compare_chunks(engine: Engine, dataset: Dataset, config: EvaluationConfig, collection: Collection | None) -> None:
+    """Tell which chunks of the whole set are alike, where a recipe goes by it."""
+    if all(setting.blend.of(setting.mode).recipe is not Recipe.SIMILAR for setting in config.settings):
+        return
+    passages = [
+        chunk
+        for question in dataset.questions
+        for chunk in cut(question, engine.tokenizer, config.chunk_tokens, config.chunks)
+    ]
+    engine.learn_similar([*passages, *(collection.chunks if collection else ())])
+
+
 def _document(name: str, passage: Passage, between: str) -> Document:
     text = f"{passage.title}{between}{passage.text}" if passage.title else passage.text
     return Document(name=name, kind=DocumentKind.TEXT, text=text)
@@ -136,26 +149,43 @@ def _instructed(engine: Engine, task: Task) -> Engine:
 class _Asked:
     """One question, with its chunks, put to an engine."""
 
-    def __init__(self, engine: Engine, question: Question, config: EvaluationConfig, retrieve: Retrieve | None) -> None:
+    def __init__(
+        self, engine: Engine, question: Question, config: EvaluationConfig, collection: Collection | None
+    ) -> None:
         self.engine, self.question, self.config = engine, question, config
         self.max_new_tokens = config.max_new_tokens or question.task.max_new_tokens
-        if question.passages or retrieve is None:
+        if question.passages or collection is None:
             chunks = cut(question, engine.tokenizer, config.chunk_tokens, config.chunks)
             self.hits: Sequence[Hit] = [Hit(chunk, 0.0) for chunk in chunks]  # given, so nothing was measured
         else:
-            self.hits = retrieve(question.question, config.chunks)
+            self.hits = collection.search(question.question, config.chunks)
         self.plan = engine.plan(question.question, self.hits, max_new_tokens=self.max_new_tokens)
+
+    def precompute(self, missing: Sequence[Setting], cancel: threading.Event | None) -> int:
+        """Make the chunk caches that the settings need and the store has not; how many those were."""
+        recipes = dict.fromkeys(s.blend.of(s.mode).recipe for s in missing if s.mode in ON_CHUNKS)
+        chunks = [hit.chunk for hit in self.hits]
+        return sum(self.engine.precompute(chunks, recipe, cancel=cancel).prefilled for recipe in recipes)
 
     def run(self, missing: Sequence[Setting], file: RowFile, cancel: threading.Event | None) -> Done:
         """Measure the settings that are missing; full runs again where others are to be held against it."""
         engine = self.engine
-        prefilled = engine.precompute([hit.chunk for hit in self.hits], cancel=cancel).prefilled
+        prefilled = self.precompute(missing, cancel)
         reference: Reference | None = None
         rows = []
         for setting in self.config.settings:
             if setting not in missing and setting.mode is not Mode.FULL:
                 continue
-            run = Run(engine, self.plan, setting.mode, setting.blend, DEFAULT_LOADING, self.max_new_tokens, cancel)
+            run = Run(
+                engine,
+                self.plan,
+                setting.mode,
+                setting.blend,
+                DEFAULT_LOADING,
+                self.max_new_tokens,
+                cancel,
+                deviations=True,
+            )
             for _ in run.events(reference):
                 pass
             reference = run.reference if setting.mode is Mode.FULL else reference

@@ -27,6 +27,8 @@ def row(question: str, setting: str, f1: float | None, ttft: float, **other) -> 
         "mean_kl": 0.0,
         "top1_agreement": 1.0,
         "f1_to_full": 1.0,
+        "kv_deviation": 0.0,
+        "attention_deviation": 0.0,
         "ttft_ms": ttft,
         "ttft_parts_ms": {"compute": ttft - 1, "first token": 1.0},
         "context_tokens": 100,
@@ -72,7 +74,7 @@ def test_what_was_not_measured_is_not_there():
 def test_the_table_has_a_line_for_each_setting():
     head, full, reuse = table(summarise(ROWS)).splitlines()
     assert head.split()[:2] == ["setting", "n"]
-    assert "0.500 [" in full and "200 [" in full and full.endswith("1.00 ×    100.0%")
+    assert "0.500 [" in full and "200 [" in full and full.endswith("1.00 ×    100.0%      0.0%")
     assert reuse.startswith("reuse (1 cold)  2") and "-0.250 [-0.500, +0.000]" in reuse and "10.00 ×" in reuse
 
 

@@ -23,7 +23,8 @@ from cacheblend.events import Compared
 from cacheblend.fusion.extend import KVCache
 from cacheblend.loading import StoreConfig
 from cacheblend.retrieval import Hit
-from cacheblend.trace import COMPARED, Deviation, Mode, Selector, Trace
+from cacheblend.trace import COMPARED, Deviation, Mode, Recipe, Selector, Trace
+from tests.app.fakes import FakeEmbedder
 from tests.tiny import tiny, tiny_tokenizer
 
 SETTINGS = settings(list(COMPARED), [0.1, 0.3], [Selector.SINGLE], [Deviation.VALUE])
@@ -53,6 +54,12 @@ def engine(store: StoreConfig | None = None) -> Engine:
     return Engine(tiny("llama"), tiny_tokenizer(), name="tiny", store=store or StoreConfig(memory_bytes=10**7))
 
 
+def embedding_engine() -> Engine:
+    made = engine(StoreConfig(memory_bytes=10**8))
+    made._embedder = FakeEmbedder()
+    return made
+
+
 def run(made: Engine, asked: Dataset, folder, config: EvaluationConfig = CONFIG_OF_ALL, **options):
     file = RowFile(folder, config.described(made, asked))
     done = list(evaluate(made, asked, config, file, **options))
@@ -62,6 +69,57 @@ def run(made: Engine, asked: Dataset, folder, config: EvaluationConfig = CONFIG_
 def timeless(file: RowFile) -> dict:
     """Rows without what a clock or the state of the store decides."""
     return {key: replace(row, ttft_ms=0.0, ttft_parts_ms={}, places="") for key, row in file.rows.items()}
+
+
+def test_settings_take_every_policy_and_recipe_where_they_mean_something():
+    made = settings(
+        [Mode.FULL, Mode.REUSE, Mode.BLEND, Mode.PRIME],
+        [0.05],
+        list(Selector),
+        [Deviation.VALUE],
+        ["hkvd", "query"],
+        [Recipe.BARE, Recipe.NEUTRAL],
+    )
+    assert [setting.label for setting in made] == [
+        "full",
+        "reuse",
+        "reuse neutral",
+        "blend 0.05 single value",
+        "blend 0.05 gradual value",
+        "blend 0.05 query",
+        "blend 0.05 single value neutral",
+        "blend 0.05 gradual value neutral",
+        "blend 0.05 query neutral",
+        "prime 0.05",
+    ]
+
+
+def test_every_policy_and_recipe_is_measured_and_goes_on_where_it_was(tmp_path):
+    of = settings(
+        [Mode.FULL, Mode.UNPLACED, Mode.REUSE, Mode.BLEND, Mode.PRIME],
+        [0.2],
+        policies=["hkvd", "query", "oracle"],
+        recipes=list(Recipe),
+    )
+    config = replace(CONFIG_OF_ALL, settings=of, max_new_tokens=3, chunk_tokens=16)
+    made, asked = embedding_engine(), dataset(2)
+    whole, done = run(made, asked, tmp_path / "whole", config)
+    assert len(whole.rows) == 2 * len(of)
+    assert all(row.is_warm for row in whole.rows.values())
+    assert all(one.prefilled for one in done)
+    for question in ("q0", "q1"):
+        assert whole.rows[question, "full"].kv_deviation == whole.rows[question, "full"].attention_deviation == 0
+        assert whole.rows[question, "reuse"].kv_deviation > whole.rows[question, "blend 0.2 oracle"].kv_deviation > 0
+        assert whole.rows[question, "blend 0.2 query"].ttft_parts_ms["select"] > 0
+        assert whole.rows[question, "prime 0.2"].mean_kl == whole.rows[question, "blend 0.2 query neutral"].mean_kl
+    lines = (tmp_path / "whole" / ROWS).read_text().splitlines(keepends=True)
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / CONFIG).write_text((tmp_path / "whole" / CONFIG).read_text())
+    (tmp_path / "half" / ROWS).write_text("".join(lines[:9]))
+    resumed, _ = run(embedding_engine(), asked, tmp_path / "half", config)
+    assert timeless(resumed) == timeless(whole)
+    _, again = run(made, asked, tmp_path / "again", config)
+    assert sum(one.prefilled for one in again) == 0, "the second run finds every chunk cache"
 
 
 def test_settings_are_every_combination_with_full_first():
@@ -248,7 +306,7 @@ def test_passages_are_retrieved_where_a_folder_has_documents(tmp_path):
     collection.add([tmp_path / "far.txt", tmp_path / "near.txt"])
     asked = Dataset(name="own", questions=(replace(dataset(1).questions[0], passages=()),))
     config = replace(CONFIG_OF_ALL, chunks=1)
-    retrieved, _ = run(made, asked, tmp_path / "out", config, retrieve=collection.search)
+    retrieved, _ = run(made, asked, tmp_path / "out", config, collection=collection)
     near = replace(asked.questions[0], passages=(Passage("", "w20 w60 w61"),))
     given, _ = run(made, Dataset(name="own", questions=(near,)), tmp_path / "given", config)
     assert timeless(retrieved) == timeless(given)
