@@ -43,24 +43,24 @@ def _apart(prefix, chunks, suffix):
     return visible
 
 
-def question_attention(hf_model, prefix, chunks, suffix):
-    """What the suffix attends to in full reuse: for each context token the sum over layers, heads and suffix rows.
+def suffix_weights(hf_model, prefix, chunks, suffix, *, apart):
+    """Attention weights of the suffix in full reuse (apart) or full prefill, a layer each (heads, suffix, tokens).
 
-    From the weights that transformers' eager attention returns.
+    As transformers' eager attention returns them.
     """
     eager = copy.deepcopy(hf_model)
     eager.set_attn_implementation("eager")
     token_ids = [*prefix, *(t for chunk in chunks for t in chunk), *suffix]
-    front = len(token_ids) - len(suffix)
-    mask = torch.zeros(len(token_ids), len(token_ids)).masked_fill(~_apart(prefix, chunks, suffix), float("-inf"))
+    length = len(token_ids)
+    visible = _apart(prefix, chunks, suffix) if apart else torch.ones(length, length, dtype=torch.bool).tril()
     with torch.inference_mode():
         out = eager(
             torch.tensor([token_ids]),
-            position_ids=torch.arange(len(token_ids))[None],
-            attention_mask=mask[None, None],
+            position_ids=torch.arange(length)[None],
+            attention_mask=torch.zeros(length, length).masked_fill(~visible, float("-inf"))[None, None],
             output_attentions=True,
         )
-    return sum(layer[0, :, front:, :front].sum(dim=(0, 1)) for layer in out.attentions)
+    return [layer[0, :, -len(suffix) :] for layer in out.attentions]
 
 
 def _forward(hf_model, token_ids, positions, visible):

@@ -98,7 +98,8 @@ def test_evidence_is_paid_for_on_the_lane_of_selecting(llama):
 
 def test_query_attention_is_what_transformers_own_attention_says(case):
     found, source = gathered(case, QueryAttention(0.3))
-    wanted = reference.question_attention(case.model.hf_model, case.prefix, case.chunks, case.suffix)
+    layers = reference.suffix_weights(case.model.hf_model, case.prefix, case.chunks, case.suffix, apart=True)
+    wanted = sum(layer[:, :, : case.plan.context_tokens].sum(dim=(0, 1)) for layer in layers)
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
     fresh = case.source()
     front = case.plan.context_tokens
