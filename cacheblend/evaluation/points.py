@@ -6,8 +6,9 @@ The standard library only, and trace.py: a result is drawn where no model is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
-from cacheblend.trace import Environment
+from cacheblend.trace import Environment, Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +60,26 @@ class Result:
     questions: int
     context_tokens: tuple[int, int]
     left_out: tuple[str, ...] = ()
+
+
+class Picked(NamedTuple):
+    """The settings of blend that a point was measured with, as its label carries them: “hkvd|bare|0.15”."""
+
+    policy: str
+    recipe: Recipe
+    ratio: float
+
+    @property
+    def label(self) -> str:
+        """As one string."""
+        return f"{self.policy}|{self.recipe}|{self.ratio:g}"
+
+    @classmethod
+    def of(cls, label: str) -> Self | None:
+        """Read a label; None if it names no settings, as full's does not."""
+        parts = label.split("|")
+        try:
+            policy, recipe, ratio = parts
+            return cls(policy, Recipe(recipe), float(ratio))
+        except ValueError:
+            return None
