@@ -106,7 +106,7 @@ def _trace(mode: Mode, tokens: int, layers: int, decoded: int, segments: tuple[S
     share = {Mode.FULL: 1.0, Mode.REUSE: 0.0, Mode.BLEND: 0.15}[mode]
     return Trace(
         mode=mode,
-        policy={Mode.FULL: "full", Mode.REUSE: "reuse", Mode.BLEND: "hkvd/single"}[mode],
+        policy={Mode.FULL: "all rows", Mode.REUSE: "no rows", Mode.BLEND: "HKVD single, by value"}[mode],
         ratio=share,
         answer="Ada Lovelace, in 1815.",
         answer_ids=tuple(range(decoded + 1)),

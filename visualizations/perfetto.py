@@ -21,7 +21,7 @@ def chrome_trace(traces: Iterable[Trace]) -> str:
 
 def _mode_events(trace: Trace) -> list[dict[str, Any]]:
     pid = list(Mode).index(trace.mode) + 1
-    events = [_metadata("process_name", pid, 0, theme.MODE_LABELS[trace.mode])]
+    events = [_metadata("process_name", pid, 0, theme.label(trace))]
     tid = 0
     for lane in Lane:
         for track in _tracks(s for s in trace.spans if s.lane is lane):

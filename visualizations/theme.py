@@ -10,7 +10,8 @@ from textwrap import wrap
 
 import plotly.graph_objects as go
 
-from cacheblend.trace import Lane, Mode, SegmentKind
+from cacheblend.policies import in_short, is_papers
+from cacheblend.trace import Lane, Mode, SegmentKind, Trace
 
 RECOMPUTED = "#d55e00"
 REUSED = "#56b4e9"
@@ -26,7 +27,7 @@ MODE_COLOURS = {
     Mode.REUSE: "#e69f00",
     Mode.BLEND: "#009e73",
     Mode.PRIME: "#aa3377",
-    Mode.MAP_REDUCE: "#6b6f78",
+    Mode.MAP_REDUCE: "#7c58e8",
     Mode.MAP_RERANK: "#999933",
 }
 MODE_LABELS = {
@@ -90,6 +91,20 @@ CSS_FILE = Path(__file__).with_name("theme.css")
 def css() -> str:
     """The rules that let figures follow the page's light or dark text colour, for the page's stylesheet."""
     return CSS_FILE.read_text(encoding="utf-8")
+
+
+def label(trace: Trace) -> str:
+    """What a run is called: its mode, and its policy and recipe where they are not those that the name stands for."""
+    name, told = MODE_LABELS[trace.mode], in_short(trace.policy)
+    if trace.mode is Mode.BLEND and not is_papers(trace.policy):
+        return f"{name} by {told}"
+    _, comma, recipe = told.partition(", ")
+    return f"{name}, {recipe}" if trace.mode is Mode.REUSE and comma else name
+
+
+def sentence(text: str) -> str:
+    """Begin with a capital and leave the rest: names have capitals of their own."""
+    return text[:1].upper() + text[1:]
 
 
 def segment_colour(kind: SegmentKind, chunk: int) -> str:

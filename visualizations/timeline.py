@@ -10,11 +10,12 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from cacheblend.policies import in_short
 from cacheblend.trace import Lane, Mode, Span, Trace
 from visualizations import theme
 
 LANE_HEIGHT, PREDICTED_LANE_HEIGHT = 24, 36
-GROUP_GAP = 62
+GROUP_GAP, POLICY_LINE = 62, 17
 # Within its lane of height 1, what was measured stands above what was predicted; offset from the middle, and height.
 MEASURED, PREDICTED = (-0.42, 0.5), (0.14, 0.26)
 HOLLOW = "rgba(0,0,0,0)"
@@ -33,7 +34,7 @@ def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False,
     predicted = {t.mode: t.predicted for t in shown}
     used = [{s.lane for s in (*spans[t.mode], *predicted[t.mode])} for t in shown]
     lanes = [[lane for lane in Lane if lane in there] for there in used]
-    gap = GROUP_GAP if own_axes else GROUP_GAP - 20
+    gap = (GROUP_GAP if own_axes else GROUP_GAP - 20) + POLICY_LINE * any(map(_policy, shown))
     lane_heights = [PREDICTED_LANE_HEIGHT if predicted[t.mode] else LANE_HEIGHT for t in shown]
     height = 110 + sum(h * len(group) + gap for h, group in zip(lane_heights, lanes, strict=True))
     base = theme.figure(_title(shown), height=height, x="", y="")
@@ -109,7 +110,7 @@ def _hover_name(span: Span) -> str:
 
 def _style(figure: go.Figure, rows: int, *, own_axes: bool) -> None:
     axis = {"gridcolor": theme.GRID, "zerolinecolor": theme.GRID, "rangemode": "tozero", "tickangle": 0, "nticks": 6}
-    scale = "milliseconds, each run on its own axis" if own_axes else "milliseconds from the start of the run"
+    scale = "milliseconds, each run on its own axis" if own_axes else "milliseconds since the start"
     figure.update_layout(barmode="overlay", bargap=0.25)
     figure.update_xaxes(**axis)
     figure.update_xaxes(title_text=scale, row=rows, col=1)
@@ -124,7 +125,7 @@ def _title(traces: Sequence[Trace]) -> str:
         kind += ", dashed outlines predicted"
     if fastest is slowest:
         return f"First token after {theme.duration(fastest.ttft_ms)} ({kind})"
-    first, last = theme.MODE_LABELS[fastest.mode].capitalize(), theme.MODE_LABELS[slowest.mode]
+    first, last = theme.sentence(theme.MODE_LABELS[fastest.mode]), theme.MODE_LABELS[slowest.mode]
     ratio = f"{slowest.ttft_ms / fastest.ttft_ms:.1f}\N{NO-BREAK SPACE}×"
     return f"{first} is {ratio} sooner than {last} ({kind})"
 
@@ -135,4 +136,10 @@ def _subtitle(trace: Trace) -> str:
     expected, came = trace.predicted_ttft_ms, theme.duration(trace.ttft_ms)
     # Short enough for a phone, where Plotly cuts off what does not fit.
     said = f"first token after {came}" if expected is None else f"{came}, predicted {theme.duration(expected)}"
-    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · {said}{state}"
+    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · {said}{state}{_policy(trace)}"
+
+
+def _policy(trace: Trace) -> str:
+    """A line of its own for a policy or a recipe that the mode's name does not stand for, and for PrimeBlend's."""
+    told = trace.mode is Mode.PRIME or theme.label(trace) != theme.MODE_LABELS[trace.mode]
+    return f"<br>{escape(in_short(trace.policy))}" if told else ""

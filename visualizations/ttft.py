@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 import plotly.graph_objects as go
 
 from cacheblend.trace import Comparison, Lane, Mode, Trace
 from visualizations import theme
 
-HEIGHT = 340
+HEIGHT, BAR_HEIGHT = 340, 54  # of three modes, and of each one more
+NAME_CHARS = 20  # what a phone can spare beside the bars
 
 
 def ttft_figure(comparison: Comparison) -> go.Figure:
@@ -15,8 +18,9 @@ def ttft_figure(comparison: Comparison) -> go.Figure:
     traces = sorted(comparison.traces, key=lambda t: list(Mode).index(t.mode))
     if not traces:
         return theme.empty_figure("Time to first token", height=HEIGHT, why="No mode has run yet.")
-    figure = theme.figure(_title(comparison), height=HEIGHT, x="milliseconds", y="")
-    names = [theme.MODE_LABELS[t.mode] for t in traces]
+    height = HEIGHT + BAR_HEIGHT * max(0, len(traces) - 3)
+    figure = theme.figure(_title(comparison), height=height, x="milliseconds", y="")
+    names = ["<br>".join(wrap(theme.label(t), NAME_CHARS)) for t in traces]
     for lane in (lane for lane in Lane if any(lane in t.ttft_parts for t in traces)):
         figure.add_bar(
             orientation="h",
@@ -36,18 +40,20 @@ def ttft_figure(comparison: Comparison) -> go.Figure:
             xshift=6,
         )
     longest = max(sum(t.ttft_parts.values()) for t in traces)
-    figure.update_layout(barmode="stack", bargap=0.35, legend={"traceorder": "normal", "entrywidth": 74, "y": -0.5})
+    figure.update_layout(
+        barmode="stack", bargap=0.35, legend={"traceorder": "normal", "entrywidth": 84, "y": -0.5 * HEIGHT / height}
+    )
     figure.update_xaxes(range=[0, longest * 1.4])
     figure.update_yaxes(autorange="reversed", showgrid=False)
     return figure
 
 
 def _title(comparison: Comparison) -> str:
-    speedup = comparison.speedup(Mode.BLEND)
-    if speedup is None:
+    speedup, blend = comparison.speedup(Mode.BLEND), comparison.trace(Mode.BLEND)
+    if speedup is None or blend is None:
         return "Time to first token, and where it goes"
     verb = f"{speedup:.1f}\N{NO-BREAK SPACE}× sooner" if speedup >= 1 else f"{1 / speedup:.1f}\N{NO-BREAK SPACE}× later"
-    return f"Blend answers {verb} than full recompute"
+    return f"{theme.sentence(theme.label(blend))} answers {verb} than full recompute"
 
 
 def _label(comparison: Comparison, trace: Trace) -> str:
