@@ -1,0 +1,77 @@
+"""Figure 12: time to first token against quality, with the paper's twelve panels behind it.
+
+Knows points; nothing of how they were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from cacheblend.evaluation.points import Point, Result
+from cacheblend.trace import Mode
+from visualizations import paper, theme
+from visualizations.experiments.lines import Curve, Look, Panel, mode_look, panels_figure
+
+CLOSED, F1 = "share of reuse's distance closed", "F1 against the gold answer"
+SYMBOLS = {
+    Mode.FULL: "circle",
+    Mode.PREFIX: "cross",
+    Mode.UNPLACED: "x",
+    Mode.REUSE: "square",
+    Mode.BLEND: "diamond",
+    Mode.PRIME: "triangle-up",
+}
+LOOKS: dict[str, Look] = {
+    mode.value: mode_look(mode, symbol=symbol, draw="markers") for mode, symbol in SYMBOLS.items()
+}
+PAPERS = {"CacheBlend": Mode.BLEND, "Full KV reuse": Mode.REUSE, "Prefix caching": Mode.PREFIX}
+X = "TTFT, divided by full recompute's"
+
+
+def draw(result: Result) -> go.Figure:
+    """One point a mode; upper-left is better."""
+    panels = [
+        Panel(name=CLOSED, x=X, y="1 − KL / KL of reuse", curves=paper_points()),
+        Panel(name=F1, x=X, y="F1"),
+    ]
+    note = (
+        "Upper-left is better. Paper: (quality − reuse) / (full − reuse), of F1 or Rouge-L, 3 models × 4 datasets; "
+        "ours: of mean KL to full"
+    )
+    return panels_figure(_title(result.points), result.points, panels, LOOKS, note=note)
+
+
+def paper_points() -> tuple[Curve, ...]:
+    """The paper's points: the share of the gap from reuse to full against TTFT divided by full's, a curve a mode."""
+    read = paper.curves("fig12")
+    made = []
+    for name, mode in PAPERS.items():
+        pairs = [_moved(one["points"], name) for one in read]
+        made.append(
+            Curve(
+                name=f"{theme.MODE_LABELS[mode]}, all",
+                x=tuple(x for x, _ in pairs),
+                y=tuple(y for _, y in pairs),
+                symbol=f"{SYMBOLS[mode]}-open",
+                draw="markers",
+                texts=tuple(f"{name}, {one['model']}, {one['dataset']}" for one in read),
+            )
+        )
+    return tuple(made)
+
+
+def _moved(points: dict[str, dict[str, float]], name: str) -> tuple[float, float]:
+    one, reuse, full = points[name], points["Full KV reuse"], points["Full KV recompute"]
+    closed = (one["quality"] - reuse["quality"]) / (full["quality"] - reuse["quality"])
+    return one["ttft"] / full["ttft"], closed
+
+
+def _title(points: Sequence[Point]) -> str:
+    blend = next((point for point in points if (point.panel, point.series) == (CLOSED, Mode.BLEND)), None)
+    if blend is None:
+        return "Time to first token against quality"
+    said = f"Blend closes {theme.percent(blend.y)} of reuse's distance in {theme.percent(blend.x)} of full's TTFT"
+    prime = next((point for point in points if (point.panel, point.series) == (CLOSED, Mode.PRIME)), None)
+    return f"{said}; PrimeBlend {theme.percent(prime.y)} in {theme.percent(prime.x)}" if prime else said
