@@ -7,5 +7,65 @@ from __future__ import annotations
 
 from cacheblend.evaluation.points import About
 
-CATALOGUE: tuple[About, ...] = ()
+CATALOGUE: tuple[About, ...] = (
+    About(
+        name="fig02",
+        title="Quality against the number of chunks",
+        asks="Does full reuse lose more, the more chunks are in front of the question?",
+        measures="Each question behind its first 1, 2, 3 … chunks, in full recompute, full reuse, blend and "
+        "PrimeBlend: F1 against the gold answer, and mean KL to full along full's own answer. The paper "
+        "shows full recompute and full reuse with up to 45 chunks of 128 tokens; here chunks are as long as"
+        " yours.",
+        slow="every question is asked once for each number of chunks",
+    ),
+    About(
+        name="fig06",
+        title="Attention deviation against the share recomputed",
+        asks="How soon does the question's attention come back as more tokens are recomputed?",
+        measures="Forward attention deviation: the L2 distance of the suffix rows' attention matrix from full's, "
+        "mean over heads and layers, divided by its value with nothing recomputed; KV deviation likewise. "
+        "Random tokens are the control, which the paper does not show.",
+        slow="16 runs a question, each with its attention measured afterwards",
+    ),
+    About(
+        name="fig12",
+        title="Time to first token against quality",
+        asks="What does each mode cost, and how near does it come to full recompute?",
+        measures="TTFT divided by full's of the same question, median over questions, one pass each with warm chunk "
+        "caches. Quality: the share of full reuse's distance that is closed, 1 − KL / KL of reuse, of KLs "
+        "that are means over questions. Prefix caching finds the system prefix and the first chunk, as when"
+        " another question began with them, read from memory. The paper has F1 or Rouge-L in place of KL; "
+        "its points are moved to the same axes.",
+    ),
+    About(
+        name="fig13",
+        title="MapReduce and MapRerank",
+        asks="Is it better to ask every chunk alone?",
+        measures="F1 against the gold answer, or against full's answer where no question has one, and TTFT divided "
+        "by full's. A reply whose score cannot be read counts as 0. TTFT is when the first token can be "
+        "shown: for MapRerank behind all replies, which the paper's time cannot include.",
+        slow="MapReduce and MapRerank decode a reply for every chunk",
+    ),
+    About(
+        name="fig16",
+        title="Quality against the share recomputed",
+        asks="How much has to be recomputed to come near full recompute?",
+        measures="The share of bare reuse's distance that is closed, 1 − KL / KL of reuse, of KLs that are means "
+        "over questions, at 0 to 100 % of the context's tokens; F1 where questions have gold answers. HKVD "
+        "chooses once or narrows layer by layer. PrimeBlend at 0 % is its recipe alone: primed chunk "
+        "caches, nothing recomputed. The paper's curves are F1 or Rouge-L as a share of the gap between "
+        "reuse and full.",
+        slow="27 runs a question",
+    ),
+    About(
+        name="frontier",
+        title="Policy frontier (ours)",
+        asks="Which way of choosing tokens, and of making chunk caches, is worth its time?",
+        measures="Every selection policy at 5, 15 and 30 %, full reuse of chunks made by every recipe, and "
+        "PrimeBlend: mean KL to full against the share of tokens recomputed and against TTFT, which "
+        "includes the selection's own cost. The oracle chooses by a full prefill of its own, so it is an "
+        "upper bound and not to be had.",
+        slow="30 runs a question",
+    ),
+)
 ABOUT = {about.name: about for about in CATALOGUE}
