@@ -38,17 +38,17 @@ CATALOGUE: tuple[About, ...] = (
         name="fig07",
         title="Distribution of KV deviation",
         asks="Do a few tokens deviate much more than the others?",
-        measures="Distance of each token's K and V in full reuse from full recompute's, in three neighbouring layers as "
-        "deep as the paper's, divided by each layer's median, because absolute units differ between models. Tokens of "
-        "chunks after the first; K and V are each divided by their mean norm, which the paper does not say it does.",
+        measures="Distance of each token's K and V in full reuse from full recompute's, in three neighbouring layers "
+        "as deep as the paper's, divided by each layer's median, because absolute units differ between models. Tokens "
+        "of chunks after the first; K and V are each divided by their mean norm, which the paper does not say it does.",
     ),
     About(
         name="fig08",
         title="Agreement between layers",
         asks="Can one layer choose the tokens for all the others?",
-        measures="Rank correlation of the tokens' KV deviation between neighbouring layers, as in the paper, and between "
-        "the layer at which blend selects and every deeper one, which the paper does not show; beside it, how many of "
-        "the 15 % that deviate most two layers have in common.",
+        measures="Rank correlation of the tokens' KV deviation between neighbouring layers, as in the paper, and "
+        "between the layer at which blend selects and every deeper one, which the paper does not show; beside it, how "
+        "many of the 15 % that deviate most two layers have in common.",
     ),
     About(
         name="fig12",
@@ -73,9 +73,9 @@ CATALOGUE: tuple[About, ...] = (
         name="fig14",
         title="Load",
         asks="How many requests a second does each mode sustain?",
-        measures="Every question four times, its chunks in another order each time, served one after another on an empty "
-        "store with room for half of all chunks (for any one question's at least); caches that are missing are made "
-        "while the request waits. How long requests wait is computed from these times and Poisson arrivals: the "
+        measures="Every question four times, its chunks in another order each time, served one after another on an "
+        "empty store with room for half of all chunks (for any one question's at least); caches that are missing are "
+        "made while the request waits. How long requests wait is computed from these times and Poisson arrivals: the "
         "measured requests are gone through again and again, the cold ones too, where the paper leaves the first sixth "
         "out. A request keeps the engine busy until its answer is decoded.",
         slow="every question is answered four times in four modes",
