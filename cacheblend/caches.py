@@ -9,7 +9,7 @@ import copy
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple, Self
@@ -23,7 +23,7 @@ from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import ChunkKey, ChunkKV, ChunkLostError, StoredChunk
 from cacheblend.kv.encoded import materialise
 from cacheblend.models.layerwise import LayerwiseModel
-from cacheblend.prefixes import cut, prefill_units, stored_prefix, unit_keys
+from cacheblend.prefixes import ComputedRows, cut, prefill_units, stored_prefix, unit_keys, units_of
 from cacheblend.prompt import PromptPlan
 from cacheblend.store import Store, StoreFullError
 from cacheblend.trace import Lane
@@ -48,6 +48,13 @@ class Found:
     chunks: tuple[StoredChunk, ...]
     fronts: tuple[tuple[int, ...], ...]
     fresh: frozenset[ChunkKey] = frozenset()
+
+
+class Stored(NamedTuple):
+    """What a prompt takes in the store, as plain tensors, and how much of that came in with it."""
+
+    nbytes: int
+    new_nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,24 +159,53 @@ class ChunkCaches:
                 whole.append(mend(error))
         return whole
 
-    def precompute_prefix(self, token_ids: Sequence[int], *, cancel: threading.Event | None = None) -> int:
-        """Store a prefix in units behind everything in front of them, which is exact; how many were not there."""
-        keys = unit_keys(self._fingerprint, token_ids, tenant=self._tenant)
+    def precompute_prefix(
+        self, token_ids: Sequence[int], *, borders: Sequence[int] = (), cancel: threading.Event | None = None
+    ) -> int:
+        """Store a prefix in units behind everything in front of them, which is exact; how many were not there.
+
+        borders: where the segments end of the prompts that are to begin with it.
+        """
+        keys = unit_keys(self._fingerprint, token_ids, tenant=self._tenant, borders=borders)
         missing = {key for key in keys if key not in self.store}
         if missing:
-            for unit in prefill_units(self._model, self._fingerprint, token_ids, tenant=self._tenant, cancel=cancel):
+            for unit in prefill_units(
+                self._model, self._fingerprint, token_ids, tenant=self._tenant, borders=borders, cancel=cancel
+            ):
                 if unit.key in missing:
                     self._offer(unit)
             self.store.settle()
         return len(missing)
 
-    def find_prefix(self, token_ids: Sequence[int], spans: SpanRecorder) -> Found:
-        """The longest stored prefix of these tokens, in units."""
+    def find_prefix(self, plan: PromptPlan, spans: SpanRecorder) -> Found:
+        """The longest stored prefix of a plan's context, in units."""
         with spans.span(Lane.LOOKUP, "lookup"):
-            keys = unit_keys(self._fingerprint, token_ids, tenant=self._tenant)
-            units = tuple(stored_prefix(keys, cut(token_ids), self.store.get))
+            units = tuple(stored_prefix(*self._units(plan), self.store.get))
         starts = accumulate((unit.num_tokens for unit in units), initial=0)
-        return Found(units, tuple(tuple(token_ids[:start]) for start, _ in zip(starts, units, strict=False)))
+        return Found(units, tuple(plan.token_ids[:start] for start, _ in zip(starts, units, strict=False)))
+
+    def keep_prefix(self, plan: PromptPlan, found: Found, computed: ComputedRows) -> Stored:
+        """Store what a run computed of a plan's context behind the stored prefix it found, and say what that takes.
+
+        Where the store has no room for all of it, the end is left out; and the end is what is evicted first, since
+        nothing behind a gap can be found.
+        """
+        keys, ids = self._units(plan)
+        first = len(found.chunks)
+        new = set()
+        if first < len(keys):
+            with self.store.pinned(keys):
+                for unit in units_of(keys[first:], ids[first:], computed.project(self._model)):
+                    if unit.key not in self.store:
+                        if not self._offer(unit):
+                            break
+                        new.add(unit.key)
+        self.store.refresh(reversed(keys))
+        return self._stored(zip(keys, ids, strict=True), new)
+
+    def held(self, found: Found) -> Stored:
+        """What a context's chunks take in the store."""
+        return self._stored(((chunk.key, chunk.token_ids) for chunk in found.chunks), found.fresh)
 
     def repair(self, found: Found, spans: SpanRecorder, cancel: threading.Event | None) -> Repair:
         """How a fuse gets a chunk again whose stored KV was lost while it was being read."""
@@ -185,12 +221,28 @@ class ChunkCaches:
 
         return prefill_again
 
-    def _offer(self, entry: ChunkKV) -> None:
+    def _units(self, plan: PromptPlan) -> tuple[list[ChunkKey], list[tuple[int, ...]]]:
+        """A plan's context in units, which also end where its segments do: keys, and token ids."""
+        token_ids, borders = plan.token_ids[: plan.context_tokens], [segment.stop for segment in plan.context]
+        keys = unit_keys(self._fingerprint, token_ids, tenant=self._tenant, borders=borders)
+        return keys, cut(token_ids, borders=borders)
+
+    def _stored(self, entries: Iterable[tuple[ChunkKey, tuple[int, ...]]], new: Container[ChunkKey]) -> Stored:
+        """Bytes of the entries that are in the store, each once."""
+        num_tokens = {key: len(ids) for key, ids in entries if key in self.store}
+        per_token = self._model.kv_bytes_per_token
+        return Stored(
+            per_token * sum(num_tokens.values()), per_token * sum(n for key, n in num_tokens.items() if key in new)
+        )
+
+    def _offer(self, entry: ChunkKV) -> bool:
         """Keep an entry if there is room; it is in hand in any case."""
         try:
             self.store.put(entry)
         except StoreFullError as error:
             logger.warning("%s", error)
+            return False
+        return True
 
     def _prefill(self, piece: Piece, cancel: threading.Event | None) -> ChunkKV:
         ids, front = (torch.tensor(part, device=self._model.device, dtype=torch.long) for part in piece)

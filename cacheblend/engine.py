@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import torch
 
-from cacheblend.caches import ChunkCaches, Found, Piece, Precomputed
+from cacheblend.caches import ChunkCaches, Found, Piece, Precomputed, Stored
 from cacheblend.calibration import load_profile, profile_for, profile_key
 from cacheblend.collection import Collection
 from cacheblend.config import AUTO, HKVD_NAME, BlendConfig
@@ -38,6 +38,7 @@ from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.models.selfcheck import check_model
 from cacheblend.models.weights import EMBEDDED, display_name, load_model
 from cacheblend.places import measure_tier
+from cacheblend.prefixes import ComputedRows
 from cacheblend.prompt import PromptBuilder, PromptPlan
 from cacheblend.recipes import RecipeBook
 from cacheblend.retrieval import Embedder, Hit, load_embedder
@@ -46,6 +47,7 @@ from cacheblend.store import Store, open_store
 from cacheblend.streaming import in_time
 from cacheblend.trace import (
     COMPARED,
+    ON_REPLIES,
     Comparison,
     Environment,
     Inspection,
@@ -160,10 +162,13 @@ class Engine:
 
     # Chunk caches
 
-    def of(self, tenant: str) -> Self:
-        """The same engine for somebody who shares no caches with others; every tenant "" shares with every other."""
+    def of(self, tenant: str, recipes: RecipeBook | None = None) -> Self:
+        """The same engine for somebody who shares no caches with others; every tenant "" shares with every other.
+
+        recipes: what is known of this tenant's chunks already; nothing by default.
+        """
         other = copy.copy(self)
-        other.caches = self.caches.of(tenant)
+        other.caches, other.recipes = self.caches.of(tenant), recipes or self.recipes.blank()
         return other
 
     def precompute(
@@ -218,6 +223,7 @@ class Engine:
         """
         plan = PromptPlan.of(prefix, chunks, suffix)
         made = self.prefill_plan(plan, Mode(mode), BlendConfig(**blend), loading=loading, reserve=reserve)
+        self.keep(plan, made)
         self.store.settle()
         return made
 
@@ -233,17 +239,23 @@ class Engine:
     ) -> Prefilled:
         """Prefill a plan in one mode; chunk caches that are missing are computed first, as spans of their own.
 
-        What is new or was found in a slow tier stays where it is until the store settles, when nobody waits.
+        What is new or was found in a slow tier stays where it is until the store settles, when nobody waits; what a
+        prefix run computed is not stored until `keep` is called. ValueError for the modes that decode replies before
+        they have a prompt: those are for `answer` and `compare`.
         """
+        if mode in ON_REPLIES:
+            raise ValueError(f"{mode} asks every chunk before it has a prompt: use answer or compare.")
+        if mode is Mode.PREFIX:
+            return self.prefill_prefix(plan, loading=loading, reserve=reserve, cancel=cancel)
         capacity = plan.num_tokens + reserve
         is_auto = mode is Mode.BLEND and blend.ratio == AUTO
         if (is_auto or loading.target_ms is not None) and self.machine.profile is None:
             self.calibrate()  # before the clock starts
         spans = SpanRecorder(self.model.device)
         if mode is Mode.FULL:
-            return self._prefill_full(plan, capacity, spans, cancel)
+            return self.prefill_full(plan, capacity, spans, cancel)
         blend = blend.of(mode)
-        found = self.caches.find(plan, spans, cancel, self._fronts(plan, blend.recipe))
+        found = held = self.caches.find(plan, spans, cancel, self._fronts(plan, blend.recipe))
         if loading.codec != LOSSLESS or loading.target_ms is not None:
             forms = self._encoded(found, self.caches.tensors(found, spans, cancel), loading)
             spans = SpanRecorder(self.model.device)  # encoding is part of storing: the clock starts behind it
@@ -285,6 +297,7 @@ class Engine:
             ratio=ratio,
             loading=facts,
             predicted=expected,
+            found=held,
         )
 
     def prefill_prefix(
@@ -295,12 +308,12 @@ class Engine:
         reserve: int = 0,
         cancel: threading.Event | None = None,
     ) -> Prefilled:
-        """Full prefill of a plan whose context was stored as a prefix (`caches.precompute_prefix`), as far as it was.
+        """Full prefill of a plan whose context was stored as a prefix, as far as it was (`keep`).
 
         Equal to full recompute in either order of loading: every stored token has seen everything in front of it.
         """
-        spans = SpanRecorder(self.model.device)
-        found = self.caches.find_prefix(plan.token_ids[: plan.context_tokens], spans)
+        spans, computed = SpanRecorder(self.model.device), ComputedRows()
+        found = held = self.caches.find_prefix(plan, spans)
         units = found.chunks
         if loading.codec != LOSSLESS:
             whole = self.caches.tensors(found, spans, cancel)
@@ -321,18 +334,50 @@ class Engine:
                 deviation=DEFAULT_BLEND.deviation,
                 write_back=DEFAULT_BLEND.write_back,
                 spans=spans,
+                observer=computed,
                 cancel=cancel,
             )
-        computed = plan.context_tokens - stored
+        is_exact = all(unit.codec == LOSSLESS for unit in found.chunks)
+        missing = plan.context_tokens - stored
         return Prefilled(
             cache=brought.fused.cache,
             logits=brought.fused.logits,
             spans=spans,
-            kept_per_layer=tuple(computed + kept for kept in brought.fused.kept_per_layer),
-            is_warm=computed == 0,
+            kept_per_layer=tuple(missing + kept for kept in brought.fused.kept_per_layer),
+            is_warm=missing == 0,
             ratio=1.0,
             loading=replace(_facts(found, loading), nbytes=brought.nbytes, met_at=brought.met_at),
+            found=held,
+            computed=computed if is_exact else None,
         )
+
+    def prefill_full(
+        self, plan: PromptPlan, capacity: int, spans: SpanRecorder, cancel: threading.Event | None
+    ) -> Prefilled:
+        """Every token together. capacity: tokens the cache is to hold; the clock is that of `spans`."""
+        cache = KVCache(self.model, capacity)
+        token_ids = torch.tensor(plan.token_ids, device=self.model.device)
+        logits = extend(self.model, cache, token_ids, last_only=True, spans=spans, cancel=cancel)[0]
+        return Prefilled(
+            cache=cache,
+            logits=logits,
+            spans=spans,
+            kept_per_layer=(plan.context_tokens,) * self.model.num_layers,
+            is_warm=True,
+            ratio=1.0,
+            predicted=self.machine.predict_full(plan.num_tokens),
+        )
+
+    def keep(self, plan: PromptPlan, made: Prefilled) -> Stored | None:
+        """Store what a prefix run computed, now that nobody waits; what the prompt takes in the store, in any mode.
+
+        None for modes that store nothing. What was computed behind a lossy copy is not exact, and not kept.
+        """
+        if made.found is None:
+            return None
+        if made.computed is None:
+            return self.caches.held(made.found)
+        return self.caches.keep_prefix(plan, made.found, made.computed)
 
     # Questions
 
@@ -373,10 +418,10 @@ class Engine:
         plan = self.plan(question, hits, max_new_tokens=max_new_tokens)
         reference: Reference | None = None
         traces: list[Trace] = []
-        for mode in sorted(set(modes), key=list(Mode).index):
-            run = Run(self, plan, mode, blend, loading, max_new_tokens, cancel)
+        order = sorted(set(modes), key=list(Mode).index)
+        for run in [Run(self, plan, mode, blend, loading, max_new_tokens, cancel) for mode in order]:
             yield from run.events(reference)
-            reference = run.reference if mode is Mode.FULL else reference
+            reference = run.reference if run.mode is Mode.FULL else reference
             traces.append(run.trace)
         self.store.settle()
         yield Compared(
@@ -434,22 +479,6 @@ class Engine:
                 f"longer than the {self.context_limit} the model takes: use smaller chunks or another recipe."
             )
         return front
-
-    def _prefill_full(
-        self, plan: PromptPlan, capacity: int, spans: SpanRecorder, cancel: threading.Event | None
-    ) -> Prefilled:
-        cache = KVCache(self.model, capacity)
-        token_ids = torch.tensor(plan.token_ids, device=self.model.device)
-        logits = extend(self.model, cache, token_ids, last_only=True, spans=spans, cancel=cancel)[0]
-        return Prefilled(
-            cache=cache,
-            logits=logits,
-            spans=spans,
-            kept_per_layer=(plan.context_tokens,) * self.model.num_layers,
-            is_warm=True,
-            ratio=1.0,
-            predicted=self.machine.predict_full(plan.num_tokens),
-        )
 
     def _encoded(self, found: Found, whole: Sequence[ChunkKV], loading: LoadConfig) -> Sequence[StoredChunk | None]:
         """The chunks as a tier with that codec would keep them; None where computing is sooner than loading."""

@@ -6,9 +6,10 @@ across borders, and text that spells a control token stays text. Knows nothing o
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -107,15 +108,29 @@ class PromptBuilder:
     def __init__(self, tokenizer: Any, instruction: str = INSTRUCTION) -> None:
         self.tokenizer = tokenizer
         self._plain = PlainTokenizer(tokenizer)
-        rendered = self._render(instruction)
-        head, rest = rendered.split(_PASSAGES_HERE)
-        middle, tail = rest.split(_QUESTION_HERE)
-        self.prefix = tuple(self._ids(head))
-        self._before_question, self._after_question = self._ids(middle), self._ids(tail)
+        self._lay(instruction, PASSAGES, QUESTION)
 
-    def suffix(self, question: str) -> list[int]:
-        """Token ids of the question in its frame; the question itself is plain text."""
-        return [*self._before_question, *self._plain.encode(question.strip()), *self._after_question]
+    def framed(self, instruction: str, passages: str, question: str) -> Self:
+        """A builder with other words around passages and question, in which “{question}” stands for the question."""
+        other = copy.copy(self)
+        other._lay(instruction, passages, question)
+        return other
+
+    def plain(self, text: str) -> tuple[int, ...]:
+        """Token ids of untrusted text, which are nothing but text."""
+        return self._plain.encode(text)
+
+    def suffix(self, question: Sequence[int]) -> list[int]:
+        """Token ids of the question in its frame."""
+        return [*self._before_question, *question, *self._after_question]
+
+    def question(self, plan: PromptPlan) -> tuple[int, ...]:
+        """Token ids of the question in a plan of this builder; ValueError if the plan is not one."""
+        suffix = plan.ids(plan.segments[-1])
+        question = suffix[len(self._before_question) : len(suffix) - len(self._after_question)]
+        if tuple(self.suffix(question)) != suffix:
+            raise ValueError("the prompt's question is not known: ask with a question, not with token ids.")
+        return question
 
     def plan(
         self,
@@ -127,13 +142,30 @@ class PromptBuilder:
         """Lay out a question behind its chunks. PromptTooLongError if more than `limit` tokens result."""
         if not question.strip():
             raise ValueError("The question is empty: type one.")
+        return self.plan_ids(self.plain(question.strip()), chunks, sources, limit)
+
+    def plan_ids(
+        self,
+        question: Sequence[int],
+        chunks: Sequence[Sequence[int]],
+        sources: Sequence[tuple[str, float | None]],
+        limit: int,
+    ) -> PromptPlan:
+        """`plan` for a question in token ids."""
         plan = PromptPlan.of(self.prefix, chunks, self.suffix(question), sources)
         if plan.num_tokens > limit:
             raise PromptTooLongError(_what_to_drop(plan, limit))
         return plan
 
-    def _render(self, instruction: str) -> str:
-        content = f"{PASSAGES}{_PASSAGES_HERE}{QUESTION.format(question=_QUESTION_HERE)}"
+    def _lay(self, instruction: str, passages: str, question: str) -> None:
+        """Render the frame once, and keep what stands in front of passages, between, and behind the question."""
+        content = f"{passages}{_PASSAGES_HERE}{question.format(question=_QUESTION_HERE)}"
+        head, rest = self._render(instruction, content).split(_PASSAGES_HERE)
+        middle, tail = rest.split(_QUESTION_HERE)
+        self.prefix = tuple(self._ids(head))
+        self._before_question, self._after_question = self._ids(middle), self._ids(tail)
+
+    def _render(self, instruction: str, content: str) -> str:
         if not getattr(self.tokenizer, "chat_template", None):
             bos = self.tokenizer.bos_token if getattr(self.tokenizer, "add_bos_token", False) else ""
             return f"{bos or ''}{instruction}\n\n{content}"

@@ -23,6 +23,7 @@ from cacheblend.trace import (
     Lane,
     Loading,
     Mode,
+    Reply,
     Segment,
     SegmentKind,
     Span,
@@ -81,6 +82,7 @@ def _trace(raw: dict[str, Any]) -> Trace:
         predicted=_spans(raw.pop("predicted", [])),
         fidelity=Fidelity(**fidelity) if fidelity else None,
         loading=_loading(loading) if loading else None,
+        replies=tuple(Reply(**reply) for reply in raw.pop("replies", [])),
         **raw,
     )
 

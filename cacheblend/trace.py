@@ -31,6 +31,7 @@ class Mode(StrEnum):
 
 
 COMPARED = (Mode.FULL, Mode.REUSE, Mode.BLEND)  # the three columns that every comparison begins with
+ON_REPLIES = (Mode.MAP_REDUCE, Mode.MAP_RERANK)  # answer other prompts than full's
 ON_CHUNKS = (Mode.UNPLACED, Mode.REUSE, Mode.BLEND, Mode.PRIME)  # run on the caches of single chunks
 
 
@@ -156,11 +157,26 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a chunk that was asked alone replied. text: whole, and as untrusted as the chunk.
+
+    score: 0 to 100, how fully the reply says it answers; None where it could not be read, which counts as 0, and where
+    none was asked for (MapReduce).
+    """
+
+    source: str  # of the chunk's segment
+    text: str
+    score: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """One mode's run, timed. What Inspect shows is recorded in a pass of its own.
 
     predicted: what the loading controller expected of the run, spans that were not measured; none where it knows too
-    little of the machine.
+    little of the machine. stored_nbytes: what the prompt's context takes in the store in the form this mode reads
+    (units of this very beginning, or chunks, each once), and how much of it came in with this run; None for modes that
+    store nothing.
     """
 
     mode: Mode
@@ -175,6 +191,15 @@ class Trace:
     fidelity: Fidelity | None = None
     loading: Loading | None = None  # None for full recompute, which reads no cache
     predicted: tuple[Span, ...] = ()
+    stored_nbytes: int | None = None
+    stored_new_nbytes: int | None = None
+    replies: tuple[Reply, ...] = ()  # of MapReduce and MapRerank: one a chunk, in the order of the prompt
+    answer_f1: float | None = None  # what `f1_to_full` is where another prompt was answered, so without a Fidelity
+
+    @property
+    def f1_to_full(self) -> float | None:
+        """Word F1 of the answer against full's answer; None unless full ran."""
+        return self.fidelity.f1_to_full if self.fidelity else self.answer_f1
 
     @property
     def ttft_ms(self) -> float:
@@ -191,10 +216,11 @@ class Trace:
         """Milliseconds per lane up to the first token, lanes without time left out.
 
         Where lanes overlap, what the first token waits for is counted once: loading and decompressing only while
-        nothing is computed beside them.
+        nothing is computed beside them. Decoding is the replies of chunks that were asked alone: the answer's own comes
+        later.
         """
         ttft = self.ttft_ms
-        spans = [s for s in self.spans if s.lane is not Lane.DECODE and s.start_ms < ttft]
+        spans = [s for s in self.spans if s.start_ms < ttft]
         edges = sorted({t for s in spans for t in (s.start_ms, min(s.end_ms, ttft))})
         parts: dict[Lane, float] = {}
         for start, end in pairwise(edges):

@@ -15,7 +15,7 @@ import torch
 
 from cacheblend import cancel as cancelling
 from cacheblend.fusion.busy import BusySpans
-from cacheblend.fusion.extend import KVCache, extend, extend_layer
+from cacheblend.fusion.extend import KVCache, LayerObserver, extend, extend_layer
 from cacheblend.fusion.fronts import BackFront, Fronts
 from cacheblend.fusion.fusor import Fused, WriteBack, fuse
 from cacheblend.fusion.policies import SelectionPolicy
@@ -61,14 +61,16 @@ def cake(
     spans: SpanRecorder | None = None,
     is_emulated: bool = False,
     stop: threading.Event | None = None,
+    observer: LayerObserver | None = None,
     cancel: threading.Event | None = None,
 ) -> Cake:
     """Prefill `plan`, whose context is `stored`: units in the order of the prompt, loaded from the last one on.
 
     policy: which rows behind the meeting point are recomputed; None where the units are a stored prefix, and exact.
     compute_share: emulate a processor of which only this share is free. is_emulated marks spans of loading; stop: set
-    when the fronts have met, for a slow device's wait to listen to. Neither front waits for the other or estimates
-    anything. ValueError if the units are not the context.
+    when the fronts have met, for a slow device's wait to listen to; observer: sees the rows that are computed when
+    the fronts have met. Neither front waits for the other or estimates anything. ValueError if the units are not the
+    context.
     """
     _check(plan, stored)
     capacity, stop = capacity or plan.num_tokens, stop or threading.Event()
@@ -89,7 +91,7 @@ def cake(
     met_at = fronts.computed[-1]
     if policy is None:
         joined = _Joined(computed, loaded, fronts.computed, plan.context_tokens, spans)
-        fused = _finish(model, plan, joined, capacity, spans, cancel)
+        fused = _finish(model, plan, joined, capacity, spans, observer, cancel)
     else:
         fused = fuse(
             model,
@@ -101,6 +103,7 @@ def cake(
             deviation=deviation,
             write_back=write_back,
             spans=spans,
+            observer=observer,
             cancel=cancel,
         )
     return Cake(
@@ -149,6 +152,7 @@ def _finish(
     joined: _Joined,
     capacity: int,
     spans: SpanRecorder,
+    observer: LayerObserver | None,
     cancel: threading.Event | None,
 ) -> Fused:
     """Place what was loaded, and compute the suffix."""
@@ -160,7 +164,7 @@ def _finish(
             model.rotate_(layer, layers[layer].rows(met_at, context).keys, rotary.at(slice(met_at, context)))
     cache = KVCache(model, capacity, layers, context)
     suffix = torch.tensor(plan.token_ids[context:], device=model.device)
-    logits = extend(model, cache, suffix, last_only=True, spans=spans, cancel=cancel)[0]
+    logits = extend(model, cache, suffix, last_only=True, spans=spans, observer=observer, cancel=cancel)[0]
     return Fused(cache, logits, (0,) * model.num_layers)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 
@@ -16,6 +17,20 @@ from cacheblend.fusion.spans import SpanRecorder
 from cacheblend.kv import LayerKV
 from cacheblend.models.layerwise import LayerwiseModel, Rotary
 from cacheblend.trace import Lane
+
+
+class LayerObserver(Protocol):
+    """Called once a layer, for those who want to know what went through it."""
+
+    def layer(
+        self,
+        index: int,
+        hidden: torch.Tensor,
+        projected: torch.Tensor,
+        kept: torch.Tensor,
+    ) -> None:
+        """hidden (rows, d_model) entered the layer at positions `projected`; positions `kept` went on."""
+        ...
 
 
 class KVCache:
@@ -61,6 +76,7 @@ def extend(
     *,
     last_only: bool = False,
     spans: SpanRecorder | None = None,
+    observer: LayerObserver | None = None,
     cancel: threading.Event | None = None,
 ) -> torch.Tensor:
     """Run new tokens (rows,) behind what the cache holds, and keep their KV in it.
@@ -74,6 +90,8 @@ def extend(
     hidden = model.embed(token_ids)
     for layer in range(model.num_layers):
         cancelling.check(cancel)
+        if observer is not None:
+            observer.layer(layer, hidden, positions, positions)
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
             hidden = extend_layer(model, cache, layer, hidden, rows, rotary)
     cache.num_tokens = stop

@@ -8,14 +8,13 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 import torch
 
 from cacheblend import cancel as cancelling
 from cacheblend.fusion.attention import attend
 from cacheblend.fusion.deviation import kv_deviation
-from cacheblend.fusion.extend import KVCache
+from cacheblend.fusion.extend import KVCache, LayerObserver
 from cacheblend.fusion.policies import SelectionPolicy, SelectionView
 from cacheblend.fusion.source import LayerSource
 from cacheblend.fusion.spans import SpanRecorder
@@ -30,20 +29,6 @@ class WriteBack(StrEnum):
 
     PROJECTED = "projected"  # every row projected at that layer (the authors' code)
     KEPT = "kept"  # only the rows that go on (LMCache)
-
-
-class LayerObserver(Protocol):
-    """Called once a layer in a recording pass; a timed pass has none."""
-
-    def layer(
-        self,
-        index: int,
-        hidden: torch.Tensor,
-        projected: torch.Tensor,
-        kept: torch.Tensor,
-    ) -> None:
-        """hidden (rows, d_model) entered the layer at positions `projected`; positions `kept` went on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 
 from cacheblend.fusion.cake import cake
 from cacheblend.fusion.evidence import gather
+from cacheblend.fusion.extend import LayerObserver
 from cacheblend.fusion.fusor import Fused, WriteBack, fuse
 from cacheblend.fusion.pipeline import opened
 from cacheblend.fusion.policies import SelectionPolicy
@@ -50,6 +51,7 @@ def bring(
     deviation: Deviation,
     write_back: WriteBack,
     spans: SpanRecorder,
+    observer: LayerObserver | None = None,
     cancel: threading.Event | None,
 ) -> Brought:
     """Prefill `plan`, whose context is `chunks`, as `loading` asks for it.
@@ -85,6 +87,7 @@ def bring(
                 deviation=deviation,
                 write_back=write_back,
                 spans=spans,
+                observer=observer,
                 cancel=cancel,
             )
         read = 1 - skipped / model.num_layers
@@ -105,6 +108,7 @@ def bring(
         spans=spans,
         is_emulated=loading.device is not None,
         stop=stop,
+        observer=observer,
         cancel=cancel,
     )
     kept = tuple(caked.met_at + count for count in caked.kept_per_layer)

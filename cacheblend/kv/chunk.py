@@ -16,6 +16,8 @@ import torch
 
 from cacheblend.loading import LOSSLESS, Place
 
+Ids = Sequence[int] | np.ndarray
+
 
 class ChunkLostError(Exception):
     """A chunk's stored KV is not there any more, or is not what was written: a miss that shows only while reading.
@@ -65,7 +67,7 @@ class ChunkKey:
     digest: str
 
     @classmethod
-    def of(cls, model: str, token_ids: Sequence[int], recipe: Sequence[int] = (), tenant: str = "") -> ChunkKey:
+    def of(cls, model: str, token_ids: Ids, recipe: Ids = (), tenant: str = "") -> ChunkKey:
         """Hash model, recipe, token ids and tenant, each with its length so that borders cannot shift."""
         sha = hashlib.sha256()
         for part in (

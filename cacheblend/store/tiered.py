@@ -127,6 +127,14 @@ class Store:
             "raise its size or ask with fewer chunks."
         )
 
+    def refresh(self, keys: Iterable[ChunkKey]) -> None:
+        """Mark entries as used in this order, which decides who is evicted first; not counted as hits."""
+        with self._lock:
+            for key in keys:
+                tier = next((tier for tier in self.tiers if key in tier), None)
+                if tier is not None:
+                    tier.get(key)
+
     @contextmanager
     def pinned(self, keys: Iterable[ChunkKey]) -> Iterator[None]:
         """Hold while entries are in use: they are not evicted from any tier."""

@@ -1,0 +1,1 @@
+"""What people did before caches were fused, to stand beside it: every chunk is asked alone (MapReduce, MapRerank)."""
