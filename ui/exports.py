@@ -29,7 +29,7 @@ class Step:
 
 def perfetto(comparison: Comparison) -> Path:
     """Write the trace that ui.perfetto.dev and chrome://tracing read."""
-    return _write(chrome_trace(comparison.traces), f"{_stem(comparison)}.trace.json")
+    return write(chrome_trace(comparison.traces), f"{_stem(comparison)}.trace.json")
 
 
 def whole_run(studio: Studio, run_id: str) -> Iterator[Step]:
@@ -39,7 +39,7 @@ def whole_run(studio: Studio, run_id: str) -> Iterator[Step]:
         raise ValueError(GONE)
     yield Step(notices.progress("Gathering the run"))
     stored = _stored(run.comparison)
-    yield Step(notices.done("The run is ready."), _write(to_json(stored), f"{_stem(stored)}.json"))
+    yield Step(notices.done("The run is ready."), write(to_json(stored), f"{_stem(stored)}.json"))
 
 
 def _stored(comparison: Comparison) -> Comparison:
@@ -54,7 +54,8 @@ def _stem(comparison: Comparison) -> str:
     return "-".join(["cacheblend", *words[:6]])
 
 
-def _write(text: str, name: str) -> Path:
+def write(text: str, name: str) -> Path:
+    """Put a file into a folder of its own, whose name cannot be guessed."""
     folder = Path(get_upload_folder())
     folder.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(dir=folder)) / name

@@ -8,9 +8,9 @@ from ui import header
 from ui.frame import Page
 from ui.sessions import TIME_TO_LIVE_S
 from ui.studio import RECORDED, Studio
-from ui.tabs import about, compare, inspect, store, timeline
+from ui.tabs import about, compare, experiments, inspect, store, timeline
 
-TABS = (compare.build, inspect.build, timeline.build, store.build, about.build)
+TABS = (compare.build, inspect.build, timeline.build, experiments.build, store.build, about.build)
 CACHE_CHECK_S, CACHE_AGE_S = 600, 3600  # downloads and uploads are deleted after an hour
 
 

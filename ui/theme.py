@@ -10,7 +10,7 @@ from gradio.themes.utils.fonts import LocalFont
 from visualizations import theme as figures
 
 FULL_WEIGHTS = (400, 700)  # the SemiBold files in the wheel lack Latin letters
-STYLE_SHEET = Path(__file__).parent.parent / "assets" / "css" / "page.css"
+STYLE_SHEETS = Path(__file__).parent.parent / "assets" / "css"
 PAPER, SURFACE, LINE, INK, MUTED, ACCENT = "#fbfaf7", "#ffffff", "#e4e0d6", "#1d2125", "#5b626c", "#00735a"
 PAPER_DARK, SURFACE_DARK, LINE_DARK, INK_DARK, MUTED_DARK, ACCENT_DARK = (
     "#121416", "#1a1d20", "#30353a", "#ebe8e1", "#a3a9b2", "#45c9a4",
@@ -27,8 +27,9 @@ def theme() -> gr.themes.Base:
 
 
 def style_sheet() -> str:
-    """Return the page's CSS: colours of modes, lanes and chunks, then page.css, then the figures' rules."""
-    return "\n".join([_palette(), STYLE_SHEET.read_text(encoding="utf-8"), figures.css()])
+    """Return the page's CSS: colours of modes, lanes and chunks, then the style sheets, then the figures' rules."""
+    sheets = [(STYLE_SHEETS / name).read_text(encoding="utf-8") for name in ("page.css", "experiments.css")]
+    return "\n".join([_palette(), *sheets, figures.css()])
 
 
 def _colours() -> dict[str, str]:
