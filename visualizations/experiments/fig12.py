@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from cacheblend.evaluation.points import Point, Result
 from cacheblend.trace import Mode
 from visualizations import paper, theme
-from visualizations.experiments.lines import Curve, Look, Panel, mode_look, panels_figure
+from visualizations.experiments.lines import Curve, Look, Panel, mode_look, panels_figure, share, times
 
 CLOSED, F1 = "share of reuse's distance closed", "F1 against the gold answer"
 SYMBOLS = {
@@ -72,6 +72,6 @@ def _title(points: Sequence[Point]) -> str:
     blend = next((point for point in points if (point.panel, point.series) == (CLOSED, Mode.BLEND)), None)
     if blend is None:
         return "Time to first token against quality"
-    said = f"Blend closes {theme.percent(blend.y)} of reuse's distance in {theme.percent(blend.x)} of full's TTFT"
+    said = f"Blend closes {share(blend.y)} of reuse's distance at {times(blend.x)}"
     prime = next((point for point in points if (point.panel, point.series) == (CLOSED, Mode.PRIME)), None)
-    return f"{said}; PrimeBlend {theme.percent(prime.y)} in {theme.percent(prime.x)}" if prime else said
+    return f"{said}; PrimeBlend {share(prime.y)} at {times(prime.x)}" if prime else said

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from cacheblend.evaluation.points import Point, Result
 from cacheblend.trace import Mode
 from visualizations import paper, theme
-from visualizations.experiments.lines import Curve, Panel, mode_look, panels_figure
+from visualizations.experiments.lines import Curve, Panel, mode_look, panels_figure, times
 
 GOLD, TO_FULL = "F1 against the gold answer", "F1 to full's answer"
 SYMBOLS = {Mode.FULL: "circle", Mode.BLEND: "diamond", Mode.MAP_REDUCE: "pentagon", Mode.MAP_RERANK: "star"}
@@ -61,8 +61,8 @@ def _title(points: Sequence[Point]) -> str:
     if not at:
         return "Blend beside MapReduce and MapRerank"
     told = [
-        f"{theme.MODE_LABELS[mode]} {at[mode].y:.2f} in {theme.percent(at[mode].x)}"
+        f"{theme.MODE_LABELS[mode]} {at[mode].y:.2f} at {times(at[mode].x)}"
         for mode in (Mode.BLEND, Mode.MAP_REDUCE, Mode.MAP_RERANK)
         if mode in at
     ]
-    return f"F1 and share of full's TTFT: {'; '.join(told)}"
+    return f"F1: {'; '.join(told)}"

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from cacheblend.evaluation.points import Point, Result
 from cacheblend.trace import Lane, Mode
 from visualizations import paper, theme
-from visualizations.experiments.lines import Curve, Look, Panel, panels_figure, paper_curves
+from visualizations.experiments.lines import Curve, Look, Panel, panels_figure, paper_curves, share
 
 CLOSED, F1 = "share of reuse's distance closed", "F1 against the gold answer"
 SINGLE, GRADUAL, PRIMED = "HKVD single", "HKVD gradual", "PrimeBlend"
@@ -60,5 +60,5 @@ def _title(points: Sequence[Point]) -> str:
     at = {point.series: point.y for point in points if (point.panel, point.x) == (CLOSED, TOLD_AT)}
     if not at:
         return "Quality against the share recomputed"
-    primed = f"; PrimeBlend {theme.percent(at[PRIMED])}" if PRIMED in at else ""
-    return f"At {TOLD_AT:g} % blend closes {theme.percent(at[SINGLE])} of reuse's distance{primed}"
+    primed = f"; PrimeBlend {share(at[PRIMED])}" if PRIMED in at else ""
+    return f"At {TOLD_AT:g} % blend closes {share(at[SINGLE])} of reuse's distance{primed}"

