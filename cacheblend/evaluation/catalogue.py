@@ -105,7 +105,8 @@ CATALOGUE: tuple[About, ...] = (
         asks="What does it cost to keep caches on something slower than memory?",
         measures="Reads from memory are held back to the speed of each device while loading and computing overlap; the "
         "median of three rounds, divided by full recompute's, at most three questions. The distance to full is "
-        "measured on every device too.",
+        "measured on every device too. Prefix caching finds the system prefix and the first chunk, as when another "
+        "question began with them.",
         slow="three rounds on nine devices",
     ),
     About(

@@ -43,6 +43,7 @@ def draw(result: Result) -> go.Figure:
     )
     lines = [point for point in scaled if point.panel != SUSTAINED]
     figure = panels_figure(_title(result.points, limit), lines, panels, LOOKS, note=note, counted="requests")
+    figure.update_xaxes(rangemode="tozero")
     figure.add_hline(y=limit, line={"color": theme.QUESTION, "width": 1.5, "dash": "dash"}, row=2, col=1)
     for point, real in zip(sustained, (p for p in result.points if p.panel == SUSTAINED), strict=True):
         look = LOOKS[Mode(point.series)]

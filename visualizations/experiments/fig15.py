@@ -18,6 +18,7 @@ from visualizations.experiments.lines import Curve, Look, Panel, mode_look, pane
 CHUNKS, LENGTH, BATCH = "number of chunks", "chunk length", "batch size"
 PAPER_PANELS = {CHUNKS: "a", LENGTH: "b", BATCH: "c"}
 PAPER_FULL = "Full KV recompute"
+BEYOND = 2.0  # times what we measured: farther points of the paper would press ours into a corner
 LOOKS: dict[str, Look] = {
     Mode.FULL: mode_look(Mode.FULL),
     Mode.REUSE: mode_look(Mode.REUSE, symbol="triangle-up"),
@@ -49,7 +50,8 @@ def draw(result: Result) -> go.Figure:
 def rescaled(points: Sequence[Point], panel: str) -> tuple[Curve, ...]:
     """The paper's curves of a panel in our milliseconds; none where full was not measured.
 
-    Their full at its first x equals ours there, read between our points, or at the nearest of them.
+    Their full at its first x equals ours there, read between our points, or at the nearest of them. Of each curve at
+    least two points are drawn.
     """
     ours = sorted((p.x, p.y) for p in points if (p.panel, p.series) == (panel, Mode.FULL))
     if not ours:
@@ -57,7 +59,10 @@ def rescaled(points: Sequence[Point], panel: str) -> tuple[Curve, ...]:
     theirs = next(one for one in paper.curves("fig15") if one["panel"] == PAPER_PANELS[panel])["series"]
     first_x, first_y = theirs[PAPER_FULL][0]
     factor = float(np.interp(first_x, [x for x, _ in ours], [y for _, y in ours])) / first_y
-    return paper_curves((f"{name}, rescaled", [(x, y * factor) for x, y in pairs]) for name, pairs in theirs.items())
+    end = max(BEYOND * ours[-1][0], theirs[PAPER_FULL][1][0])
+    return paper_curves(
+        (f"{name}, rescaled", [(x, y * factor) for x, y in pairs if x <= end]) for name, pairs in theirs.items()
+    )
 
 
 def _title(points: Sequence[Point]) -> str:

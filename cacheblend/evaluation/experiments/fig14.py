@@ -6,21 +6,16 @@ from when requests come and how long each was served (load.py).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from cacheblend.caches import ChunkCaches
 from cacheblend.config import BlendConfig
-from cacheblend.engine import DEFAULT_LOADING, Engine
+from cacheblend.decoding import decode
 from cacheblend.evaluation.experiments.base import Asked, Bench
-from cacheblend.evaluation.experiments.timed import fitting, plan_of
+from cacheblend.evaluation.experiments.timed import first_token_ms, fitting, plan_of, with_store
 from cacheblend.evaluation.load import Served, capacity, stream, sustained, ttfts
 from cacheblend.evaluation.points import Point
-from cacheblend.fusion.spans import SpanRecorder
-from cacheblend.run import Run
-from cacheblend.store import MemoryTier, Store
 from cacheblend.trace import Lane, Mode
 
 MODES = (Mode.FULL, Mode.PREFIX, Mode.REUSE, Mode.BLEND)
@@ -93,21 +88,29 @@ class Server:
 
     def __init__(self, bench: Bench, mode: Mode, room: int) -> None:
         self._bench, self._mode, self._room = bench, mode, room
-        self.engine = _with_store(bench.engine, room)
+        self.engine = with_store(bench.engine, room)
 
     def serve(self, request: Asked) -> Served:
-        """Answer one request. The server is busy until the answer is done and the store has settled."""
+        """Answer one request. The server is busy until the answer is done and what is new has been stored."""
         bench, engine = self._bench, self.engine
         plan = plan_of(bench, request.question, request.hits)
-        blend = BlendConfig(ratio=bench.ratio)
-        run = Run(engine, plan, self._mode, blend, DEFAULT_LOADING, bench.max_new_tokens, bench.cancel)
-        for _ in run.events(None):
+        blend, most = BlendConfig(ratio=bench.ratio), bench.max_new_tokens
+        made = engine.prefill_plan(plan, self._mode, blend, reserve=most, cancel=bench.cancel)
+        for _ in decode(
+            engine.model,
+            made.cache,
+            made.logits,
+            max_new_tokens=most,
+            stop_ids=engine.stop_ids,
+            spans=made.spans,
+            cancel=bench.cancel,
+        ):
             pass
-        settling = SpanRecorder(engine.model.device)
-        with settling.span(Lane.LOOKUP, "settle"):
+        with made.spans.span(Lane.LOOKUP, "store"):
+            made.cache.crop(plan.num_tokens)
+            engine.keep(plan, made)
             engine.store.settle()
-        answered_ms = max(span.end_ms for span in run.trace.spans)
-        return Served(run.trace.ttft_ms / 1000, (answered_ms + settling.spans()[0].end_ms) / 1000)
+        return Served(first_token_ms(made) / 1000, max(span.end_ms for span in made.spans.spans()) / 1000)
 
     def describe(self) -> str:
         """What the store did for this mode."""
@@ -119,11 +122,3 @@ class Server:
             f"{100 * stats.hits / asked:.0f} % of {stats.hits + stats.misses} look-ups found in a store of "
             f"{self._room / 1e6:.0f} MB, {stats.evictions} evictions"
         )
-
-
-def _with_store(engine: Engine, room: int) -> Engine:
-    """The same engine with a store of its own, as fast as there is one."""
-    other = copy.copy(engine)
-    other.store = Store([MemoryTier(room, engine.model.device)])
-    other.caches = ChunkCaches(engine.model, other.store)
-    return other

@@ -1,19 +1,23 @@
-"""What experiments about time share: the questions that fit, and one timed prefill on caches that are there.
+"""What experiments about time share: the questions that fit, one timed prefill, an engine with a store of its own.
 
 Knows an engine; nothing of answers or of what is compared.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cacheblend.caches import ChunkCaches
 from cacheblend.config import BlendConfig
-from cacheblend.engine import DEFAULT_LOADING
+from cacheblend.engine import DEFAULT_LOADING, Engine
 from cacheblend.evaluation.experiments.base import Asked, Bench
 from cacheblend.loading import LoadConfig
 from cacheblend.prompt import PromptPlan, PromptTooLongError
 from cacheblend.retrieval import Hit
+from cacheblend.run import Prefilled
+from cacheblend.store import MemoryTier, Store
 from cacheblend.trace import Lane, Mode
 
 ROUNDS = 3  # of which the median counts
@@ -41,11 +45,23 @@ def plan_of(bench: Bench, question: str, hits: Sequence[Hit]) -> PromptPlan:
 
 
 def ttft_ms(bench: Bench, plan: PromptPlan, mode: Mode, loading: LoadConfig = DEFAULT_LOADING) -> float:
-    """One prefill, to its first token, in milliseconds; nothing is decoded."""
+    """One prefill, to its first token, in milliseconds; nothing is decoded, and no prefix is kept."""
     made = bench.engine.prefill_plan(plan, mode, BlendConfig(ratio=bench.ratio), loading=loading, cancel=bench.cancel)
-    spans = made.spans.spans()
     bench.engine.store.settle()
-    return next(span.end_ms for span in spans if span.lane is Lane.FIRST_TOKEN)
+    return first_token_ms(made)
+
+
+def first_token_ms(made: Prefilled) -> float:
+    """When the first token was there, from the start of the run."""
+    return next(span.end_ms for span in made.spans.spans() if span.lane is Lane.FIRST_TOKEN)
+
+
+def with_store(engine: Engine, room: int) -> Engine:
+    """The same engine with an empty store of so many bytes, where its fastest one is."""
+    other = copy.copy(engine)
+    other.store = Store([MemoryTier(room, engine.model.device)])
+    other.caches = ChunkCaches(engine.model, other.store)
+    return other
 
 
 def shortened(hits: Sequence[Hit], tokens: int) -> tuple[Hit, ...]:
