@@ -132,8 +132,9 @@ def _knowing_first_chunk(measure: Measure) -> Engine:
     size = 2 * plan.num_tokens * engine.kv_bytes_per_token
     engine.store = open_store(StoreConfig(memory_bytes=size, accelerator_bytes=size), engine.model.device)
     engine.caches = ChunkCaches(engine.model, engine.store)
-    stop = next(segment.stop for segment in plan.segments if segment.kind is SegmentKind.CHUNK)
-    engine.caches.precompute_prefix(plan.token_ids[:stop], cancel=measure.cancel)
+    first = next(i for i, segment in enumerate(plan.context) if segment.kind is SegmentKind.CHUNK)
+    borders = [segment.stop for segment in plan.context[: first + 1]]
+    engine.caches.precompute_prefix(plan.token_ids[: borders[-1]], borders=borders, cancel=measure.cancel)
     return engine
 
 
