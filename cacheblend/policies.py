@@ -59,6 +59,15 @@ POLICIES_TOLD = (
         waits=True,
     ),
     AboutPolicy(
+        name="late-query",
+        title="late query attention",
+        source="ours, after ProphetKV",
+        made_by="query.LateQueryAttention",
+        explained="The tokens that the question attends to most on the reused caches in the later half of the layers.",
+        costs="one pass of the question over the whole caches, before blending begins",
+        waits=True,
+    ),
+    AboutPolicy(
         name="query-deviation",
         title="query attention × deviation",
         source="QCFuse, 2026",
@@ -122,7 +131,7 @@ POLICIES_TOLD = (
     ),
 )
 POLICY = {about.name: about for about in POLICIES_TOLD}
-PAPERS, PRIME_POLICY, PRIME_RECIPE = "hkvd", "query", Recipe.NEUTRAL
+PAPERS, PRIME_POLICY, PRIME_RECIPE = "hkvd", "late-query", Recipe.NEUTRAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,9 +191,20 @@ def behind(how: str, recipe: Recipe) -> str:
     return how if recipe is Recipe.BARE else f"{how}{_MADE}{RECIPE[recipe].behind}"
 
 
+def is_hkvd(told: str) -> bool:
+    """Whether a description is of HKVD, on whatever chunk caches."""
+    return told.startswith(POLICY[PAPERS].title)
+
+
 def is_papers(told: str) -> bool:
     """Whether a description is CacheBlend's own: HKVD on bare chunks."""
-    return told.startswith(POLICY[PAPERS].title) and _MADE not in told
+    return is_hkvd(told) and _MADE not in told
+
+
+def apart(told: str) -> tuple[str, str]:
+    """A description taken apart: how tokens were chosen, and how the chunks were made."""
+    how, _, recipe = told.partition(_MADE)
+    return how, recipe or RECIPE[Recipe.BARE].behind
 
 
 def in_short(told: str) -> str:

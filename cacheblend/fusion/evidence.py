@@ -43,7 +43,7 @@ def gather(
     spans: SpanRecorder,
     cancel: threading.Event | None = None,
 ) -> tuple[torch.Tensor | None, LayerSource]:
-    """Find out what a policy asks for: float32 (context_tokens,), and a source that still has every layer.
+    """Find out what a policy asks for: float32 (layers, context_tokens), and a source that still has every layer.
 
     evidence None costs nothing and returns the source as it is.
     """
@@ -63,7 +63,7 @@ def query_attention(
     spans: SpanRecorder,
     cancel: threading.Event | None = None,
 ) -> tuple[torch.Tensor, LayerSource]:
-    """Attention of the suffix to each context token on the reused KV, summed over layers, heads and suffix rows.
+    """Attention of the suffix to each context token on the reused KV, a layer each, summed over heads and suffix rows.
 
     One pass of the suffix, as in full reuse; the cached layers are left as they were read.
     """
@@ -72,7 +72,7 @@ def query_attention(
     rows = torch.arange(front, num_tokens, device=model.device)
     hidden_from = torch.arange(num_tokens, device=model.device) > rows[:, None]
     hidden = model.embed(torch.tensor(plan.token_ids[front:], device=model.device))
-    importance = torch.zeros(front, device=model.device)
+    importance = torch.zeros(model.num_layers, front, device=model.device)
     layers: list[LayerKV] = []
     for layer in range(model.num_layers):
         cancelling.check(cancel)
@@ -85,7 +85,7 @@ def query_attention(
             keys = model.rotate(layer, mixed.keys, rotary)
             queries = model.rotate_(layer, q, rotary.at(rows))
             weights = attention_weights(queries, keys, hidden_from, model.scale)
-            importance += weights[..., :front].sum(dim=(0, 1, 2))
+            importance[layer] = weights[..., :front].sum(dim=(0, 1, 2))
             hidden = model.finish_layer(layer, hidden, attended(weights, mixed.values))
     return importance, KeptSource(layers)
 
@@ -100,20 +100,20 @@ def true_deviation(
     spans: SpanRecorder,
     cancel: threading.Event | None = None,
 ) -> tuple[torch.Tensor, LayerSource]:
-    """Squared distance of each context token's cached KV from a full prefill's, mean over layers.
+    """Squared distance of each context token's cached KV from a full prefill's, a layer each.
 
-    Each layer's is divided by its mean first, so that the last layers, whose values are larger, do not decide alone.
+    Each layer's is divided by its mean, so that the last layers, whose values are larger, do not decide alone.
     """
     front = plan.context_tokens
     layers = [source.layer(layer) for layer in range(model.num_layers)]
     with spans.span(Lane.SELECT, "full prefill, to know the truth"):
         token_ids = torch.tensor(plan.token_ids[:front], device=model.device)
         true = prefill_chunk(model, token_ids, cancel=cancel)
-        total = torch.zeros(front, device=model.device)
-        for cached, fresh in zip(layers, true, strict=True):
-            distance = kv_deviation(fresh, cached.first(front), kind)
-            total += distance / distance.mean().clamp_min(torch.finfo(torch.float32).tiny)
-    return total / model.num_layers, KeptSource(layers)
+        distances = torch.stack(
+            [kv_deviation(fresh, cached.first(front), kind) for cached, fresh in zip(layers, true, strict=True)]
+        )
+        means = distances.mean(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
+    return distances / means, KeptSource(layers)
 
 
 def attention_weights(queries: torch.Tensor, keys: torch.Tensor, hidden: torch.Tensor, scale: float) -> torch.Tensor:

@@ -25,7 +25,7 @@ class SelectionView:
 
     rows: their positions, int64 (rows,) ascending; deviation: float32 (rows,), how far their fresh KV lies from the
     cached, 0 for suffix rows, which have none, and everywhere unless the policy goes by it; pinned: bool (rows,),
-    suffix rows, which every policy must keep; importance: float32 (context_tokens,), the evidence that was asked for.
+    suffix rows, which every policy must keep; importance: float32 (layers, context_tokens), the evidence asked for.
     """
 
     layer: int
@@ -55,7 +55,7 @@ class SelectionPolicy(ABC):
     def start(self, plan: PromptPlan, importance: torch.Tensor | None = None) -> torch.Tensor:
         """Positions computed from layer 0 on, int64 ascending; the suffix is among them.
 
-        importance: float32 (context_tokens,), the evidence that the policy asks for.
+        importance: float32 (layers, context_tokens), the evidence that the policy asks for.
         """
 
     @abstractmethod

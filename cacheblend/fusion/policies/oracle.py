@@ -24,5 +24,5 @@ class Oracle(ChosenAhead):
     evidence: ClassVar = Evidence.TRUE_DEVIATION
 
     def score(self, plan: PromptPlan, importance: torch.Tensor | None) -> torch.Tensor:
-        """The deviation itself."""
-        return needed(importance)
+        """The mean over layers."""
+        return needed(importance).mean(0)

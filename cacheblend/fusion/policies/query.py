@@ -25,8 +25,24 @@ class QueryAttention(ChosenAhead):
     evidence: ClassVar = Evidence.QUERY_ATTENTION
 
     def score(self, plan: PromptPlan, importance: torch.Tensor | None) -> torch.Tensor:
-        """The attention itself."""
-        return needed(importance)
+        """The sum over layers."""
+        return needed(importance).sum(0)
+
+
+@dataclass(frozen=True, slots=True)
+class LateQueryAttention(QueryAttention):
+    """Recompute the tokens that the question attends to in the later half of the layers (ours; in PrimeBlend).
+
+    Early layers look at what is near and at the beginning of the text; what an answer is taken from shows later.
+    Departs from ProphetKV in that, and in leaving out the first segment, which has seen all there is in front of it.
+    """
+
+    def score(self, plan: PromptPlan, importance: torch.Tensor | None) -> torch.Tensor:
+        """The sum over the later half of the layers; the first segment behind all others."""
+        layers = needed(importance)
+        score = layers[len(layers) // 2 :].sum(0)
+        score[: plan.segments[0].stop] -= score.max() + 1
+        return score
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +70,7 @@ class QueryDeviation(SelectionPolicy):
     def select(self, view: SelectionView) -> torch.Tensor:
         """The budgeted number of context rows with the largest product, and every pinned row."""
         weight = torch.ones_like(view.deviation)
-        weight[~view.pinned] = needed(view.importance)[view.rows[~view.pinned]]
+        weight[~view.pinned] = needed(view.importance).sum(0)[view.rows[~view.pinned]]
         return view.top(view.deviation * weight, self.budget(view.layer, view.num_layers, view.plan.context_tokens))
 
     def budget(self, layer: int, num_layers: int, context_tokens: int) -> int:

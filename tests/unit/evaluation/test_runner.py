@@ -98,7 +98,7 @@ def test_every_policy_and_recipe_is_measured_and_goes_on_where_it_was(tmp_path):
     of = settings(
         [Mode.FULL, Mode.UNPLACED, Mode.REUSE, Mode.BLEND, Mode.PRIME],
         [0.2],
-        policies=["hkvd", "query", "oracle"],
+        policies=["hkvd", "query", "late-query", "oracle"],
         recipes=list(Recipe),
     )
     config = replace(CONFIG_OF_ALL, settings=of, max_new_tokens=3, chunk_tokens=16)
@@ -111,7 +111,7 @@ def test_every_policy_and_recipe_is_measured_and_goes_on_where_it_was(tmp_path):
         assert whole.rows[question, "full"].kv_deviation == whole.rows[question, "full"].attention_deviation == 0
         assert whole.rows[question, "reuse"].kv_deviation > whole.rows[question, "blend 0.2 oracle"].kv_deviation > 0
         assert whole.rows[question, "blend 0.2 query"].ttft_parts_ms["select"] > 0
-        assert whole.rows[question, "prime 0.2"].mean_kl == whole.rows[question, "blend 0.2 query neutral"].mean_kl
+        assert whole.rows[question, "prime 0.2"].mean_kl == whole.rows[question, "blend 0.2 late-query neutral"].mean_kl
     lines = (tmp_path / "whole" / ROWS).read_text().splitlines(keepends=True)
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / CONFIG).write_text((tmp_path / "whole" / CONFIG).read_text())
