@@ -180,7 +180,7 @@ class ChunkCaches:
     def find_prefix(self, plan: PromptPlan, spans: SpanRecorder) -> Found:
         """The longest stored prefix of a plan's context, in units."""
         with spans.span(Lane.LOOKUP, "lookup"):
-            units = tuple(stored_prefix(*self._units(plan), self.store.get))
+            units = tuple(stored_prefix(*self.units(plan), self.store.get))
         starts = accumulate((unit.num_tokens for unit in units), initial=0)
         return Found(units, tuple(plan.token_ids[:start] for start, _ in zip(starts, units, strict=False)))
 
@@ -190,7 +190,7 @@ class ChunkCaches:
         Where the store has no room for all of it, the end is left out; and the end is what is evicted first, since
         nothing behind a gap can be found.
         """
-        keys, ids = self._units(plan)
+        keys, ids = self.units(plan)
         first = len(found.chunks)
         new = set()
         if first < len(keys):
@@ -221,7 +221,7 @@ class ChunkCaches:
 
         return prefill_again
 
-    def _units(self, plan: PromptPlan) -> tuple[list[ChunkKey], list[tuple[int, ...]]]:
+    def units(self, plan: PromptPlan) -> tuple[list[ChunkKey], list[tuple[int, ...]]]:
         """A plan's context in units, which also end where its segments do: keys, and token ids."""
         token_ids, borders = plan.token_ids[: plan.context_tokens], [segment.stop for segment in plan.context]
         keys = unit_keys(self._fingerprint, token_ids, tenant=self._tenant, borders=borders)

@@ -63,6 +63,25 @@ def suffix_weights(hf_model, prefix, chunks, suffix, *, apart):
     return [layer[0, :, -len(suffix) :] for layer in out.attentions]
 
 
+def unplaced_forward(hf_model, prefix, chunks, suffix):
+    """Reuse whose keys carry the positions each segment had alone; only the suffix stands where it stands."""
+    token_ids, positions, segment_of = [], [], []
+    for number, segment in enumerate((prefix, *chunks)):
+        for position, token in enumerate(segment):
+            token_ids.append(token)
+            positions.append(position)
+            segment_of.append(number)
+    for token in suffix:
+        positions.append(len(token_ids))
+        token_ids.append(token)
+        segment_of.append(None)
+    visible = torch.zeros(len(token_ids), len(token_ids), dtype=torch.bool)
+    for row in range(len(token_ids)):
+        for col in range(row + 1):
+            visible[row, col] = segment_of[row] is None or segment_of[row] == segment_of[col]
+    return _forward(hf_model, token_ids, positions, visible)
+
+
 def _forward(hf_model, token_ids, positions, visible):
     mask = None
     if visible is not None:
