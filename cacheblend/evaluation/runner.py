@@ -36,13 +36,15 @@ SUMMARISE = "Write a few short sentences that sum up what you are asked about."
 class EvaluationConfig:
     """How questions are put. chunks: the first so many of a question's chunks are its context.
 
-    chunk_tokens: longer passages are cut; max_new_tokens: the task's by default.
+    chunk_tokens: longer passages are cut; max_new_tokens: the task's by default; deviations: also measure how far KV and
+    attention are from full's, which takes about as long as full reuse.
     """
 
     settings: tuple[Setting, ...]
     chunks: int = CHUNKS
     chunk_tokens: int = CHUNK_TOKENS
     max_new_tokens: int | None = None
+    deviations: bool = True
 
     def __post_init__(self) -> None:
         check_chunk_tokens(self.chunk_tokens)
@@ -63,6 +65,7 @@ class EvaluationConfig:
             "chunks": self.chunks,
             "chunk_tokens": self.chunk_tokens,
             "max_new_tokens": self.max_new_tokens,
+            "deviations": self.deviations,
             "environment": environment,
             "weights": fingerprint(engine.hf_model)[:16],
         }
@@ -184,7 +187,7 @@ class _Asked:
                 DEFAULT_LOADING,
                 self.max_new_tokens,
                 cancel,
-                deviations=True,
+                deviations=self.config.deviations,
             )
             for _ in run.events(reference):
                 pass
