@@ -36,8 +36,8 @@ SUMMARISE = "Write a few short sentences that sum up what you are asked about."
 class EvaluationConfig:
     """How questions are put. chunks: the first so many of a question's chunks are its context.
 
-    chunk_tokens: longer passages are cut; max_new_tokens: the task's by default; deviations: also measure how far KV and
-    attention are from full's, which takes about as long as full reuse.
+    chunk_tokens: longer passages are cut; max_new_tokens: the task's by default; deviations: also measure how far KV
+    and attention are from full's, which takes about as long as full reuse.
     """
 
     settings: tuple[Setting, ...]
