@@ -117,7 +117,7 @@ CATALOGUE: tuple[About, ...] = (
         "PrimeBlend: mean KL to full against the share of tokens recomputed and against TTFT, which "
         "includes the selection's own cost. The oracle chooses by a full prefill of its own, so it is an "
         "upper bound and not to be had.",
-        slow="30 runs a question",
+        slow="more than 30 runs a question",
     ),
 )
 ABOUT = {about.name: about for about in CATALOGUE}

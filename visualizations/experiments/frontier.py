@@ -18,7 +18,7 @@ from visualizations.experiments.lines import Look, Panel, mode_look, panels_figu
 BUDGET, TIME = "against budget", "against TTFT"
 ORACLE = "oracle"
 POLICY_COLOURS = ("#009e73", "#cc3311", "#7b5fc0", "#33bbee", "#997700", "#8a8f98", "#99bb44", "#ee8866")
-POLICY_SYMBOLS = ("diamond", "square", "cross", "triangle-down", "pentagon", "x", "star", "hexagon")
+POLICY_SYMBOLS = ("diamond", "square", "cross", "triangle-down", "pentagon", "x", "star", "hexagon", "bowtie")
 UNBEATEN = "beaten by none"
 RING = {"symbol": "circle-open", "size": 17, "color": theme.QUESTION, "line": {"width": 1.8}}
 
@@ -83,6 +83,7 @@ def _ring(figure: go.Figure, points: Sequence[Point], row: int) -> None:
         showlegend=row == 1,
         mode="markers",
         marker=RING,
+        cliponaxis=False,
         hoverinfo="skip",
         row=row,
         col=1,

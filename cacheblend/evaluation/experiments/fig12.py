@@ -10,7 +10,7 @@ from statistics import median
 from cacheblend.config import BlendConfig
 from cacheblend.evaluation.experiments.base import Bench
 from cacheblend.evaluation.experiments.means import closed_points, mean_points
-from cacheblend.evaluation.experiments.rounds import Setting, mean_kl, rounds, warm_up
+from cacheblend.evaluation.experiments.rounds import Setting, mean_kl, rounds
 from cacheblend.evaluation.points import Point
 from cacheblend.trace import Mode
 
@@ -20,13 +20,13 @@ MODES = (Mode.PREFIX, Mode.UNPLACED, Mode.REUSE, Mode.BLEND, Mode.PRIME)
 
 def run(bench: Bench) -> list[Point]:
     """Series are modes; x: TTFT divided by full's of the same question, median; label: TTFT in milliseconds, median."""
-    warm_up(bench)
     modes = (Mode.FULL, *MODES)
     kls: dict[Mode, list[float]] = {mode: [] for mode in modes}
     f1s: dict[Mode, list[float | None]] = {mode: [] for mode in modes}
     ttfts: dict[Mode, list[float]] = {mode: [] for mode in modes}
     fulls: list[float] = []
-    for done in rounds(bench, [Setting(mode.value, mode, BlendConfig(ratio=bench.ratio)) for mode in MODES]):
+    settings = [Setting(mode.value, mode, BlendConfig(ratio=bench.ratio)) for mode in MODES]
+    for done in rounds(bench, settings, timed=True):
         fulls.append(done.full.ttft_ms)
         for mode, trace, f1 in zip(modes, (done.full, *done.traces), (done.full_f1, *done.f1), strict=True):
             kls[mode].append(mean_kl(trace))

@@ -10,7 +10,7 @@ from statistics import median
 from cacheblend.config import BlendConfig
 from cacheblend.evaluation.experiments.base import Bench
 from cacheblend.evaluation.experiments.means import mean_points
-from cacheblend.evaluation.experiments.rounds import Round, Setting, rounds, warm_up
+from cacheblend.evaluation.experiments.rounds import Round, Setting, rounds
 from cacheblend.evaluation.points import Point
 from cacheblend.trace import Mode
 
@@ -23,13 +23,13 @@ def run(bench: Bench) -> list[Point]:
 
     y: F1 against gold answers where some question has one, of those questions; else of the answer to full's.
     """
-    warm_up(bench)
     has_gold = any(one.answers for one in bench.asked)
     modes = (Mode.FULL, *MODES)
     f1s: dict[Mode, list[float | None]] = {mode: [] for mode in modes}
     shares: dict[Mode, list[float]] = {mode: [] for mode in modes}
     unread, replies = 0, 0
-    for done in rounds(bench, [Setting(mode.value, mode, BlendConfig(ratio=bench.ratio)) for mode in MODES]):
+    settings = [Setting(mode.value, mode, BlendConfig(ratio=bench.ratio)) for mode in MODES]
+    for done in rounds(bench, settings, timed=True):
         traces = (done.full, *done.traces)
         for mode, trace, f1 in zip(modes, traces, (done.full_f1, *done.f1), strict=True):
             f1s[mode].append(f1 if has_gold else trace.f1_to_full)

@@ -10,7 +10,7 @@ from statistics import fmean, median
 from cacheblend.config import PRIME, BlendConfig
 from cacheblend.evaluation.experiments.base import Bench
 from cacheblend.evaluation.experiments.means import mean_points
-from cacheblend.evaluation.experiments.rounds import Setting, mean_kl, rounds, warm_up
+from cacheblend.evaluation.experiments.rounds import Setting, mean_kl, rounds
 from cacheblend.evaluation.points import Picked, Point
 from cacheblend.policies import POLICIES_TOLD, RECIPE
 from cacheblend.trace import Mode, Recipe
@@ -26,13 +26,12 @@ def run(bench: Bench) -> list[Point]:
     x against budget: per cent of the context's tokens that were recomputed, mean over layers after the first; against
     TTFT: divided by full's of the same question, median. label: which settings, to be read by Picked.
     """
-    warm_up(bench)
     plan = _plan()
     kls: list[list[float]] = [[] for _ in plan]
     shares: list[list[float]] = [[] for _ in plan]
     times: list[list[float]] = [[] for _ in plan]
     fulls: list[float] = []
-    for done in rounds(bench, [setting for _, _, setting in plan]):
+    for done in rounds(bench, [setting for _, _, setting in plan], timed=True):
         fulls.append(mean_kl(done.full))
         for i, trace in enumerate(done.traces):
             kls[i].append(mean_kl(trace))

@@ -191,6 +191,15 @@ def test_a_question_that_does_not_fit_is_left_out_and_said(engine):
     assert fig12.run(nothing) == fig16.run(nothing) == frontier.run(nothing) == []
 
 
+def test_caches_for_which_the_store_is_too_small_are_said_where_time_counts():
+    size = 40 * tiny("llama").config.num_hidden_layers * 2 * 2 * 8 * 4  # 40 tokens: two chunks at most
+    small = Engine(tiny("llama"), tiny_tokenizer(), name="tiny", store=StoreConfig(memory_bytes=size))
+    watched = bench(small, asked=(asked(1),))
+    done = list(rounds(watched, [Setting("reuse", Mode.REUSE)], timed=True))
+    assert not done[0].traces[0].is_warm
+    assert watched.left_out == ["The store is too small for the chunks: 1 runs had to prefill some, as part of TTFT."]
+
+
 def test_nothing_but_numbers_is_kept_from_one_question_to_the_next(engine):
     def held() -> int:
         gc.collect()
