@@ -75,7 +75,8 @@ def _title(points: Sequence[Point]) -> str:
     last = max(ranks, key=lambda point: point.x).y
     return (
         f"Neighbouring layers rank tokens alike ({_rho(mean)}); the layer that selects agrees with the last one by "
-        f"{_rho(last)} and shares {theme.percent(overlap)} of its choice with deeper layers"
+        f"{_rho(last)} and shares {theme.percent(overlap)} of its choice with deeper layers "
+        f"(by chance {theme.percent(CHANCE)})"
     )
 
 

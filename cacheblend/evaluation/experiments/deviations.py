@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cacheblend.evaluation.experiments.base import Bench
-from cacheblend.evaluation.experiments.timed import fitting
+from cacheblend.evaluation.experiments.base import Asked, Bench
+from cacheblend.evaluation.experiments.timed import fitting, plan_of, shown
 from cacheblend.trace import Mode, SegmentKind
 
 
@@ -23,11 +23,18 @@ def deviations(bench: Bench) -> Iterator[np.ndarray]:
     asked = fitting(bench)
     for number, one in enumerate(asked):
         bench.step(number, len(asked), f"looking into question {number + 1} of {len(asked)}")
-        plan = bench.engine.plan(one.question, one.hits, max_new_tokens=bench.max_new_tokens)
-        chunks = [segment for segment in plan.context if segment.kind is SegmentKind.CHUNK]
-        if len(chunks) < 2:
-            bench.left_out.append(f"“{one.question}” is left out: it has one chunk, and nothing stands before that.")
-            continue
-        seen = bench.engine.inspect(one.question, one.hits, max_new_tokens=bench.max_new_tokens, cancel=bench.cancel)
-        yield seen.kv_deviation[Mode.REUSE][:, chunks[1].start : chunks[-1].stop]
+        matrix = _deviations(bench, one)
+        if matrix is None:
+            bench.left_out.append(f"“{shown(one)}” is left out: it has one chunk, and nothing stands before that.")
+        else:
+            yield matrix
     bench.step(len(asked), len(asked), "done")
+
+
+def _deviations(bench: Bench, one: Asked) -> np.ndarray | None:
+    """Of one question; what was recorded of it is let go here."""
+    chunks = [s for s in plan_of(bench, one.question, one.hits).context if s.kind is SegmentKind.CHUNK]
+    if len(chunks) < 2:
+        return None
+    seen = bench.engine.inspect(one.question, one.hits, max_new_tokens=bench.max_new_tokens, cancel=bench.cancel)
+    return seen.kv_deviation[Mode.REUSE][:, chunks[1].start : chunks[-1].stop].copy()

@@ -33,7 +33,7 @@ def run(bench: Bench) -> list[Point]:
         for layer in layers:
             row = matrix[layer - 1]
             if np.median(row) > 0:
-                pooled[layer].append(row)
+                pooled[layer].append(row.copy())
                 tails[layer].append(float(np.quantile(row, 0.9) / np.median(row)))
     points: list[Point] = []
     for layer, rows in pooled.items():

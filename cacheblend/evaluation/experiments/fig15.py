@@ -12,8 +12,7 @@ from statistics import median
 
 from cacheblend.evaluation.experiments.base import Asked, Bench
 from cacheblend.evaluation.experiments.means import mean_points
-from cacheblend.evaluation.experiments.rounds import warm_up
-from cacheblend.evaluation.experiments.timed import QUESTIONS, ROUNDS, fitting, plan_of, shortened, ttft_ms
+from cacheblend.evaluation.experiments.timed import QUESTIONS, ROUNDS, fitting, plan_of, shortened, ttft_ms, warm_up
 from cacheblend.evaluation.points import Point
 from cacheblend.trace import Mode
 
@@ -39,7 +38,7 @@ def run(bench: Bench) -> list[Point]:
     asked = fitting(bench, QUESTIONS)
     if not asked:
         return []
-    warm_up(bench)
+    warm_up(bench, asked[0], MODES)
     cases = [*by_count(asked), *by_length(asked), *by_batch(asked)]
     total, done = len(cases) * len(MODES) * ROUNDS, 0
     found: dict[tuple[str, float, Mode], list[float]] = defaultdict(list)

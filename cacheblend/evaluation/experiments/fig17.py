@@ -14,8 +14,8 @@ from cacheblend.config import BlendConfig
 from cacheblend.engine import Engine
 from cacheblend.evaluation.experiments.base import Bench
 from cacheblend.evaluation.experiments.means import mean_points
-from cacheblend.evaluation.experiments.rounds import mean_kl, warm_up
-from cacheblend.evaluation.experiments.timed import QUESTIONS, ROUNDS, fitting, plan_of, ttft_ms, with_store
+from cacheblend.evaluation.experiments.rounds import mean_kl
+from cacheblend.evaluation.experiments.timed import QUESTIONS, ROUNDS, fitting, plan_of, ttft_ms, warm_up, with_store
 from cacheblend.evaluation.measure import Measure
 from cacheblend.evaluation.points import Point
 from cacheblend.loading import PRESETS, Device, LoadConfig
@@ -36,7 +36,7 @@ def run(bench: Bench) -> list[Point]:
     asked = fitting(bench, QUESTIONS)
     if not asked:
         return []
-    warm_up(bench)
+    warm_up(bench, asked[0], (Mode.FULL, Mode.REUSE, Mode.BLEND))
     settings = [(mode, number) for number in range(len(DEVICES)) for mode in MODES]
     total, done = len(asked) * (ROUNDS + 1) * len(settings), 0
     found: dict[tuple[str, Mode, int], list[float]] = defaultdict(list)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from textwrap import shorten
 
 from cacheblend.caches import ChunkCaches
 from cacheblend.config import BlendConfig
@@ -18,9 +19,11 @@ from cacheblend.prompt import PromptPlan, PromptTooLongError
 from cacheblend.retrieval import Hit
 from cacheblend.run import Prefilled
 from cacheblend.store import MemoryTier, Store
-from cacheblend.trace import Lane, Mode
+from cacheblend.trace import ON_CHUNKS, Lane, Mode
 
 ROUNDS = 3  # of which the median counts
+SHOWN_CHARS = 60  # of a question, where it is named
+TOO_SMALL = "The store is too small for the chunks: some runs had to prefill them again, as part of TTFT."
 QUESTIONS = 3  # prompts of one length take one time: a few are enough where nothing but time is measured
 
 
@@ -32,11 +35,16 @@ def fitting(bench: Bench, most: int | None = None) -> list[Asked]:
             plan_of(bench, one.question, one.hits)
             fits.append(one)
         except PromptTooLongError as error:
-            bench.left_out.append(f"“{one.question}” is left out: {error}")
+            bench.left_out.append(f"“{shown(one)}” is left out: {error}")
     if most is not None and len(fits) > most:
         bench.left_out.append(f"Measured with the first {most} of {len(fits)} questions.")
         return fits[:most]
     return fits
+
+
+def shown(asked: Asked) -> str:
+    """A question as it is named in a sentence."""
+    return shorten(asked.question, SHOWN_CHARS, placeholder="…")
 
 
 def plan_of(bench: Bench, question: str, hits: Sequence[Hit]) -> PromptPlan:
@@ -48,7 +56,17 @@ def ttft_ms(bench: Bench, plan: PromptPlan, mode: Mode, loading: LoadConfig = DE
     """One prefill, to its first token, in milliseconds; nothing is decoded, and no prefix is kept."""
     made = bench.engine.prefill_plan(plan, mode, BlendConfig(ratio=bench.ratio), loading=loading, cancel=bench.cancel)
     bench.engine.store.settle()
+    if mode in ON_CHUNKS and not made.is_warm and TOO_SMALL not in bench.left_out:
+        bench.left_out.append(TOO_SMALL)
     return first_token_ms(made)
+
+
+def warm_up(bench: Bench, one: Asked, modes: Sequence[Mode]) -> None:
+    """Make a question's caches and run it once in every mode: what a process does only once is no part of any TTFT."""
+    bench.engine.precompute([hit.chunk for hit in one.hits], cancel=bench.cancel)
+    for mode in modes:
+        bench.step(0, 1, f"warming up, {mode}")
+        ttft_ms(bench, plan_of(bench, one.question, one.hits), mode)
 
 
 def first_token_ms(made: Prefilled) -> float:

@@ -22,6 +22,7 @@ from cacheblend.evaluation.experiments import (
     fig15,
     fig17,
     perform,
+    timed,
 )
 from cacheblend.evaluation.experiments.timed import shortened
 from cacheblend.evaluation.load import Served
@@ -238,3 +239,17 @@ def test_fig17_changes_time_and_not_quality(engine):
         assert all(p.y > 0 and p.n == 2 for p in bars)
     bandwidths = [device.bandwidth for device in fig17.DEVICES if device]
     assert bandwidths == sorted(bandwidths, reverse=True)
+
+
+def test_a_store_too_small_for_the_chunks_is_said_once():
+    made = Engine(tiny("llama"), tiny_tokenizer(), name="tiny", store=StoreConfig(memory_bytes=40_000))
+    bench = Bench(engine=made, asked=(ask(0), ask(1)), max_new_tokens=4)
+    one = bench.asked[0]
+    timed.warm_up(bench, one, (Mode.FULL, Mode.REUSE))
+    for mode in (Mode.REUSE, Mode.BLEND, Mode.FULL):
+        assert timed.ttft_ms(bench, timed.plan_of(bench, one.question, one.hits), mode) > 0
+    assert bench.left_out == [timed.TOO_SMALL]
+
+
+def test_long_questions_are_named_shortly():
+    assert timed.shown(Asked(question="who " * 40, hits=ask(0).hits)).endswith("who…")
