@@ -78,6 +78,7 @@ def test_the_whole_job(page: Page, tmp_path):
             "Compare",
             "Inspect",
             "Timeline",
+            "Experiments",
             "Store",
             "How it works",
         ]
