@@ -26,18 +26,17 @@ class Frame(NamedTuple):
 
 
 EXTRACT = Frame(
-    "You read one passage of a longer text. Repeat the sentences in it that help to answer the question, word for "
-    "word. If no sentence helps, reply: nothing.",
+    "You find what a passage says about a question.",
     "Passage:\n\n",
-    "Question: {question}\nSentences that help:",
+    "Question: {question}\n"
+    "Copy the sentences of the passage that help to answer it, word for word. If there are none, write: nothing.",
 )
+# Without a sample reply: small models copy its words.
 RATE = Frame(
-    "Answer the question from the passage with a few words. Then rate your answer on a line of its own: “Score:” and a "
-    "number from 0 to 100. It is 100 if the passage answers the whole question, and 0 if the passage does not say.\n\n"
-    "A reply looks like this:\nin the spring of 1911\nScore: 90\n\n"
-    "or like this:\nThe passage does not say.\nScore: 0",
+    "Answer the question from the passage with a few words, and say how sure you are.",
     "Passage:\n\n",
-    "Question: {question}\nAnswer and score:",
+    "Question: {question}\n\nReply in this form:\n<a few words>\n"
+    "Score: <a number from 0 to 100, which is 0 if the passage does not answer the question>",
 )
 
 

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from cacheblend.trace import Reply
 
 # “Score: 80” at the beginning of a line or behind a sentence's end, dressed up as models do it (**Score:** 80/100).
-_LABEL = re.compile(
-    r"(?:^|(?<=[.!?;,])[ \t]+)[ \t*_#>-]*(?:confidence[ \t]+)?score[ \t*_]*[:=]", re.IGNORECASE | re.MULTILINE
-)
+_LABEL = re.compile(r"(?:^|(?<=[.!?;,]))[ \t*_#>-]*score[ \t*_]*[:=]", re.IGNORECASE | re.MULTILINE)
 _NUMBER = re.compile(r"[\s*_]*(\d+)(?:\.\d+)?(?![\d:]|[.,]\d)")
 BEST = 100
 
