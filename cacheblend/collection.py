@@ -93,6 +93,12 @@ class Collection:
         with self._state:
             return self._index.chunks
 
+    @property
+    def vectors(self) -> tuple[list[tuple[int, ...]], np.ndarray]:
+        """Token ids of every chunk, and their vectors, float32 (chunks, dim), unit length."""
+        with self._state:
+            return [chunk.token_ids for chunk in self._index.chunks], self._index.vectors
+
     def add(
         self,
         paths: Sequence[str | Path],

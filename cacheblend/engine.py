@@ -19,6 +19,7 @@ from cacheblend.caches import ChunkCaches, Found, Piece, Precomputed, Stored
 from cacheblend.calibration import load_profile, profile_for, profile_key
 from cacheblend.collection import Collection
 from cacheblend.config import AUTO, HKVD_NAME, BlendConfig
+from cacheblend.controller import RatioChoice, ratio_for_device
 from cacheblend.cost import ComputeProfile, Workload
 from cacheblend.decoding import stop_ids, token_texts
 from cacheblend.documents import Chunk
@@ -51,9 +52,11 @@ from cacheblend.trace import (
     Comparison,
     Environment,
     Inspection,
+    Lane,
     Loading,
     Mode,
     Recipe,
+    Segment,
     SegmentKind,
     Span,
     Trace,
@@ -262,7 +265,8 @@ class Engine:
             found = self.caches.fill(found, forms, spans, cancel)
         facts = _facts(found, loading)
         device = loading.device or self.machine.device(facts)
-        workload = self._workload(plan, blend, loading, facts)
+        size_ratio = self.kv_bytes_per_token * plan.context_tokens / max(facts.nbytes, 1)
+        workload = self._workload(plan.segments, blend, loading, facts.codec, size_ratio)
         if is_auto:
             blend = replace(blend, ratio=self.machine.choose_ratio(device, workload))
         with self.store.pinned(chunk.key for chunk in found.chunks):
@@ -456,6 +460,24 @@ class Engine:
         caches = self.caches.tensors(found, SpanRecorder(self.model.device), cancel)
         return inspect_plan(self.model, plan, caches, found.fronts, blend, mode, progress=progress, cancel=cancel)
 
+    def advise(
+        self, comparison: Comparison, trace: Trace, blend: BlendConfig, loading: LoadConfig
+    ) -> RatioChoice | None:
+        """What the controller would choose for a run's prompt, by HKVD and layer by layer, on the same device.
+
+        None where it does not know the machine, the device or the codec.
+        """
+        facts, profile, context = trace.loading, self.machine.profile, comparison.context_tokens
+        if facts is None or profile is None or context == 0:
+            return None
+        device = loading.device or self.machine.device(facts)
+        layers = {span.layer for span in trace.spans if span.lane is Lane.LOAD}
+        read = len(layers) / self.model.num_layers if facts.met_at is None else 1 - facts.met_at / context
+        plain = self.kv_bytes_per_token * context * read
+        size_ratio = plain / facts.nbytes if plain > 0 and facts.nbytes > 0 else 1.0
+        workload = self._workload(comparison.segments, blend, loading, facts.codec, size_ratio)
+        return None if device is None or workload is None else ratio_for_device(profile, device, workload)
+
     def text(self, token_ids: Sequence[int]) -> str:
         """Answer ids as text."""
         decoded: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
@@ -490,18 +512,22 @@ class Engine:
         bandwidth = device.over_time[0][1] if device.over_time else device.bandwidth
         return in_time(whole, loading.target_ms, bandwidth, self.machine.decode_ms, profile.prefill_ms)
 
-    def _workload(self, plan: PromptPlan, blend: BlendConfig, loading: LoadConfig, facts: Loading) -> Workload | None:
-        """The run as the controller sees it; None without a context, or with a codec whose speed was never seen."""
-        decode_ms = self.machine.decode_ms.get(facts.codec)
-        if plan.context_tokens == 0 or decode_ms is None:
+    def _workload(
+        self, segments: Sequence[Segment], blend: BlendConfig, loading: LoadConfig, codec: str, size_ratio: float
+    ) -> Workload | None:
+        """A run as the controller sees it; None without a context, or with a codec whose speed was never seen."""
+        context = [segment for segment in segments if segment.kind is not SegmentKind.SUFFIX]
+        decode_ms = self.machine.decode_ms.get(codec)
+        if not context or decode_ms is None:
             return None
+        context_tokens = sum(segment.num_tokens for segment in context)
         return Workload(
-            context_tokens=plan.context_tokens,
-            suffix_tokens=plan.num_tokens - plan.context_tokens,
-            reads_per_layer=len(plan.context),
+            context_tokens=context_tokens,
+            suffix_tokens=sum(segment.num_tokens for segment in segments) - context_tokens,
+            reads_per_layer=len(context),
             selector=blend.selector,
             prefetch=loading.prefetch,
-            size_ratio=self.kv_bytes_per_token * plan.context_tokens / facts.nbytes,
+            size_ratio=size_ratio,
             decode_ms_per_token=decode_ms,
         )
 

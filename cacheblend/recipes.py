@@ -7,8 +7,9 @@ Knows token ids; nothing of KV.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import copy
+from collections.abc import Container, Sequence, Set
+from typing import Any, Self
 
 import numpy as np
 
@@ -51,33 +52,60 @@ class RecipeBook:
             Recipe.PREFIX: tuple(prefix),
             Recipe.NEUTRAL: (*prefix, *neutral),
         }
-        self._similar: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._similar: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
+
+    def blank(self) -> Self:
+        """The same recipes for somebody whose chunks have not been compared yet: nobody's text stands in front of
+        another's."""
+        other = copy.copy(self)
+        other._similar = {}
+        return other
 
     def front(self, recipe: Recipe, token_ids: Sequence[int]) -> tuple[int, ...]:
         """The tokens in front of a chunk; ValueError for SIMILAR and a chunk nobody has compared to others."""
         if recipe is not Recipe.SIMILAR:
             return self._fronts[recipe]
-        try:
-            return self._similar[tuple(token_ids)]
-        except KeyError:
+        if not self.knows(token_ids):
             raise ValueError(
                 "recipe “similar” needs the chunks it is to compare: precompute the collection with it first."
-            ) from None
+            )
+        return (*self._fronts[Recipe.PREFIX], *(token for ids in self.similar(token_ids) for token in ids))
+
+    @property
+    def compared(self) -> Set[tuple[int, ...]]:
+        """The chunks that have been compared to others."""
+        return self._similar.keys()
 
     def knows(self, token_ids: Sequence[int]) -> bool:
         """Whether a chunk has been compared to others."""
         return tuple(token_ids) in self._similar
 
-    def learn(self, chunks: Sequence[tuple[int, ...]], vectors: np.ndarray) -> None:
+    def similar(self, token_ids: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """The chunks that stand in front of a chunk with SIMILAR, the most similar last; none if nobody compared it."""
+        return self._similar.get(tuple(token_ids), ())
+
+    def learn(
+        self,
+        chunks: Sequence[tuple[int, ...]],
+        vectors: np.ndarray,
+        *,
+        wanted: Container[tuple[int, ...]] | None = None,
+    ) -> None:
         """Note for each chunk the most similar others of the same set, the most similar nearest to the chunk.
 
-        vectors: float32 (chunks, dim), normalised. What was noted before stays: a chunk's key must not change.
+        vectors: float32 (chunks, dim), normalised; wanted: those to note, all by default. What was noted before stays:
+        a chunk's key must not change.
         """
         unique = {ids: i for i, ids in reversed(list(enumerate(chunks)))}
         rows = sorted(unique.values())
-        alike = vectors[rows] @ vectors[rows].T
-        np.fill_diagonal(alike, -np.inf)
         for number, row in enumerate(rows):
-            nearest = np.argsort(-alike[number], kind="stable")[: min(NUM_SIMILAR, len(rows) - 1)]
-            seen = [token for other in reversed(nearest) for token in chunks[rows[other]]]
-            self._similar.setdefault(chunks[row], (*self._fronts[Recipe.PREFIX], *seen))
+            if chunks[row] in self._similar or (wanted is not None and chunks[row] not in wanted):
+                continue
+            alike = vectors[rows] @ vectors[row]
+            alike[number] = -np.inf
+            nearest = np.argsort(-alike, kind="stable")[: min(NUM_SIMILAR, len(rows) - 1)]
+            self._similar[chunks[row]] = tuple(chunks[rows[other]] for other in reversed(nearest))
+
+    def forget(self) -> None:
+        """Compare anew from now on: a chunk was removed that may stand in front of others."""
+        self._similar.clear()

@@ -308,14 +308,25 @@ class Inspection:
 
     kv_deviation: relative L2 distance of a token's K and V from full's, in the KV the mode ends with;
     attention_deviation: L2 distance of the suffix rows' attention to a token from full's (forward attention, paper
-    section 4.1), mean over heads; both hold REUSE and BLEND, suffix columns included.
-    selected: bool (layers, tokens), the rows blend computed.
+    section 4.1), mean over heads; both hold REUSE and the mode that was looked into (BLEND or PRIME), suffix columns
+    included; reuse is on that mode's chunk caches.
+    selected: bool (layers, tokens), the rows that mode computed.
     """
 
     kv_deviation: Mapping[Mode, np.ndarray]
     attention_deviation: Mapping[Mode, np.ndarray]
     selected: np.ndarray
     attention: AttentionMaps
+
+    @property
+    def fused(self) -> Mode:
+        """The mode that was looked into."""
+        return next((mode for mode in self.kv_deviation if mode is not Mode.REUSE), Mode.BLEND)
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes that there are attention maps of."""
+        return Mode.FULL, Mode.REUSE, self.fused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,30 +1,36 @@
-"""One question, from the form to three answers: a stream of what the Compare tab shows. Knows nothing of Gradio."""
+"""One question, from the form to an answer in each mode: a stream of what Compare shows. Knows nothing of Gradio."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from cacheblend.cancel import Cancelled
 from cacheblend.events import Compared, Event, Finished, FirstToken, Started, TextDelta
 from cacheblend.retrieval import Hit
-from cacheblend.trace import COMPARED, Comparison, Mode
+from cacheblend.trace import Comparison, Mode
 from ui import cards, excerpts, notices
 from ui.background import stream
 from ui.cards import Card, Phase
 from ui.guard import STOPPED
+from ui.ownership import note_prompt
+from ui.preparing import prepared, recipes_of
 from ui.sessions import Run, Session, new_id
 from ui.settings import MAX_QUESTION, Settings
 from ui.studio import Studio
 from ui.turns import undisturbed
+
+if TYPE_CHECKING:
+    from cacheblend.config import BlendConfig
 
 SETTLE_S = 0.3  # a browser on this machine finishes drawing before a mode's clock starts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What the results pane shows; None leaves a part as it is."""
+    """What the results pane shows; None leaves a part as it is, and so do no cards."""
 
     status: str = notices.IDLE
     question: str | None = None
@@ -43,35 +49,39 @@ def ask(studio: Studio, session: Session, question: str, settings: Settings) -> 
             lambda say: studio.engine_of(session, say), lambda said: View(status=notices.progress(said))
         )
         hits = session.collection.search(question, settings.top_k, settings.ordering, settings.seed)
+        blend = settings.blend
+        recipes, chunks = recipes_of(settings.modes, blend), [hit.chunk for hit in hits]
+        yield from prepared(engine, session, chunks, recipes, cancel, lambda said: View(status=said))
+        if Mode.PREFIX in settings.modes:
+            note_prompt(engine, session, question, hits, settings.max_new_tokens)
         events = engine.compare(
             question,
             hits,
             modes=settings.modes,
-            blend=settings.blend,
+            blend=blend,
             max_new_tokens=settings.max_new_tokens,
             cancel=cancel,
         )
-        comparison = yield from follow(undisturbed(events, studio.turn), waiting(question, hits, settings.modes))
+        comparison = yield from follow(undisturbed(events, studio.turn), waiting(question, hits, settings.modes, blend))
         if comparison is not None:
             run = Run(
                 id=new_id(),
                 comparison=comparison,
                 hits=hits,
-                blend=settings.blend,
+                blend=blend,
                 max_new_tokens=settings.max_new_tokens,
             )
             session.keep(run)
             yield finished(run)
 
 
-def waiting(question: str, hits: Sequence[Hit], modes: Sequence[Mode]) -> View:
+def waiting(question: str, hits: Sequence[Hit], modes: Sequence[Mode], blend: BlendConfig) -> View:
     """Return what there is to see before any mode has begun."""
-    phases = {mode: Phase.WAITING if mode in modes else Phase.OFF for mode in COMPARED}
     return View(
         status=notices.progress("Starting"),
         question=question,
         excerpts=excerpts.render(excerpts_of_hits(hits)),
-        cards={mode: Card(mode=mode, phase=phase) for mode, phase in phases.items()},
+        cards={mode: Card(mode=mode, policy=blend.describe(mode)) for mode in modes},
     )
 
 
@@ -94,12 +104,12 @@ def follow(events: Iterator[Event], view: View) -> Generator[View, None, Compari
 
 def stopped(card: Card) -> Card:
     """Return a column as it stays after a stop."""
-    return card if card.phase in {Phase.OFF, Phase.DONE} else replace(card, phase=Phase.STOPPED)
+    return card if card.phase is Phase.DONE else replace(card, phase=Phase.STOPPED)
 
 
 def advance(card: Card, event: Event) -> tuple[Card, str]:
     """Return a column after an event of its mode, and what is going on."""
-    title = cards.TITLES[card.mode]
+    title = card.title
     match event:
         case Started():
             return replace(card, phase=Phase.RUNNING), f"{title}: computing the first token"

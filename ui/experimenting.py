@@ -8,14 +8,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cacheblend.commands.stopping import duration
 from cacheblend.evaluation.catalogue import ABOUT
+from cacheblend.prompt import PromptTooLongError
 from ui import asking, notices
 from ui.background import stream
+from ui.ownership import note_owned, note_prompt
 from ui.performed import Performed
 from ui.sessions import Session, new_id
 from ui.settings import MAX_TOP_K
@@ -107,6 +110,7 @@ def run(studio: Studio, session: Session | None, wish: Wish) -> Iterator[Step]:
             lambda tell: engine.precompute(chunks, progress=tell, cancel=cancel),
             lambda done, total: Step(notices.progress(f"Computing chunk caches: {done} of {total}", done, total)),
         )
+        _note(engine, session, asked)
         result = yield from stream(lambda tell: _measure(studio, engine, wish, asked, tell, cancel), shown)
         performed = Performed(
             id=new_id(),
@@ -116,6 +120,19 @@ def run(studio: Studio, session: Session | None, wish: Wish) -> Iterator[Step]:
         )
         session.experiments.append(performed)
         yield Step(notices.done("Measured."), performed)
+
+
+def _note(engine: Engine, session: Session, asked: tuple[Asked, ...]) -> None:
+    """Compare the visitor's chunks with each other, and note the prefixes that stay in the store."""
+    collection = session.collection
+    if collection is None:
+        return
+    chunks = {hit.chunk.token_ids for one in asked for hit in one.hits}
+    engine.recipes.learn(*collection.vectors, wanted=chunks)
+    note_owned(engine, session)
+    for one in asked:
+        with suppress(PromptTooLongError):  # such a question is left out
+            note_prompt(engine, session, one.question, one.hits, MAX_NEW_TOKENS)
 
 
 def answers(studio: Studio, question: str) -> tuple[str, ...]:

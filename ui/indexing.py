@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ui import notices, words
 from ui.background import stream
 from ui.documents_list import render
-from ui.ownership import note_owned
+from ui.ownership import forget, note_owned
 from ui.sessions import Session
 from ui.studio import Studio
 
@@ -47,11 +47,15 @@ def add_sample(studio: Studio, session: Session, slug: str) -> Iterator[Listing]
     yield from _add(studio, session, [str(path) for path in sample.paths])
 
 
-def remove(session: Session | None, name: str) -> Listing:
-    """Remove one document; ValueError if it is not there."""
+def remove(studio: Studio, session: Session | None, name: str) -> Listing:
+    """Remove one document, and all that the store keeps of it in any form; ValueError if it is not there."""
     if session is None or session.collection is None:
         raise ValueError("There are no documents to remove.")
+    engine = studio.engine_of(session, lambda _: None)
+    note_owned(engine, session)
     session.collection.remove(name)
+    for key in forget(engine, session, name):
+        engine.store.remove(key)
     return Listing(documents=render(session.collection.documents))
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cacheblend.trace import Comparison
+from cacheblend.trace import Comparison, Mode
 from ui import notices
 from ui.background import stream
 from ui.studio import Studio
 
+FUSED = (Mode.BLEND, Mode.PRIME)  # what can be looked into
 GONE = "This run is no longer in memory: ask the question again to look inside."
 
 
@@ -21,8 +22,14 @@ class Step:
     comparison: Comparison | None = None
 
 
-def look(studio: Studio, session_id: str | None, run_id: str | None) -> Iterator[Step]:
-    """Run the prompt once more with a recorder, and keep what it saw with the visitor's run."""
+def choices(comparison: Comparison) -> list[Mode]:
+    """The columns of a run that can be looked into; blend by the run's settings where none of them ran."""
+    return [mode for mode in FUSED if comparison.trace(mode)] or [Mode.BLEND]
+
+
+def look(studio: Studio, session_id: str | None, run_id: str | None, mode: Mode = Mode.BLEND) -> Iterator[Step]:
+    """Run the prompt once more with a recorder, and keep what it saw with the visitor's run, in place of an earlier
+    look into another mode."""
     if run_id is None:
         yield Step("")
         return
@@ -37,6 +44,7 @@ def look(studio: Studio, session_id: str | None, run_id: str | None) -> Iterator
             lambda tell: engine.inspect(
                 run.comparison.question,
                 hits,
+                mode=mode,
                 blend=blend,
                 max_new_tokens=run.max_new_tokens,
                 progress=tell,

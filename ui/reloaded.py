@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from cacheblend.loading import LoadOrder
+from cacheblend.policies import is_hkvd
 from cacheblend.trace import Lane, Loading, Trace
 from ui import words
 from ui.sessions import Reloaded
 
+HKVD_ALONE = "the controller knows HKVD alone, and these tokens were chosen otherwise."
 ORDERS = {LoadOrder.LAYERWISE: "layer by layer", LoadOrder.CAKE: "Cake: from both ends"}
 
 
@@ -41,9 +43,10 @@ def controller(reloaded: Reloaded) -> str:
     choice = reloaded.choice
     if choice is None or reloaded.trace.loading is None:
         return f"It cannot say: {_unknown(reloaded.trace.loading)}"
+    hkvd = "" if is_hkvd(reloaded.trace.policy) else "With HKVD, the one policy it knows: "
     layerwise = "Layer by layer it" if reloaded.loading.order is LoadOrder.CAKE else "It"
     return (
-        f"{layerwise} would recompute {words.share(choice.ratio)} here: {choice.why}. "
+        f"{hkvd}{layerwise} would recompute {words.share(choice.ratio)} here: {choice.why}. "
         f"Loading hides {words.share(choice.hidden_ratio)}, quality needs {words.share(choice.floor)} (both predicted)."
     )
 
@@ -52,7 +55,7 @@ def _pair(trace: Trace, facts: Loading) -> str:
     """The first token as predicted and as measured, to one scale."""
     expected, came = trace.predicted_ttft_ms, trace.ttft_ms
     if expected is None:
-        reason = f"Nothing was predicted: {_unknown(facts)}"
+        reason = f"Nothing was predicted: {_unknown(facts) if is_hkvd(trace.policy) else HKVD_ALONE}"
         return f'<div class="pair">{_bar("measured", came, came)}</div><p class="quiet">{reason}</p>'
     error = (expected - came) / came
     side = "late" if error > 0 else "early"

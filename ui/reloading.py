@@ -7,15 +7,15 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cacheblend.controller import RatioChoice, ratio_for_device
-from cacheblend.cost import Workload
 from cacheblend.events import Compared, FirstToken, Started
 from cacheblend.loading import LOSSLESS, LoadConfig, LoadOrder
-from cacheblend.trace import Comparison, Mode, SegmentKind, Trace
+from cacheblend.policies import PAPERS, POLICY
+from cacheblend.trace import Mode
 from ui import asking, devices, notices
 from ui.background import stream
 from ui.inspecting import GONE
 from ui.loading import with_chosen_ratio
+from ui.preparing import prepared, recipes_of
 from ui.sessions import Reloaded, Run
 from ui.studio import RECORDED, Studio
 from ui.turns import undisturbed
@@ -23,7 +23,7 @@ from ui.turns import undisturbed
 if TYPE_CHECKING:
     import threading
 
-    from cacheblend.engine import Engine
+    from cacheblend.config import BlendConfig
 
 NO_DOCUMENTS = (
     "This run was recorded earlier, and its documents are not here: ask a question of your own under Compare, then run "
@@ -103,10 +103,12 @@ def reload(studio: Studio, session_id: str | None, run_id: str, wish: Wish) -> I
     refusal = why_not(run)
     if refusal or session is None or run is None or run.hits is None or run.blend is None:
         raise ValueError(refusal or GONE)
+    _check(run.blend, wish)
     hits, blend = run.hits, with_chosen_ratio(run.blend) if wish.chooses_ratio else run.blend
     with session.job() as cancel:
         engine = studio.engine_of(session, _nothing)
         yield from measured(studio, cancel)
+        yield from prepared(engine, session, [hit.chunk for hit in hits], recipes_of([Mode.BLEND], blend), cancel, Step)
         yield Step(notices.progress("Getting the caches ready"))
         events = engine.compare(
             run.comparison.question,
@@ -126,11 +128,25 @@ def reload(studio: Studio, session_id: str | None, run_id: str, wish: Wish) -> I
                     yield Step(notices.progress("Answering"))
                 case Compared():
                     (trace,) = event.comparison.traces
-                    made = Reloaded(
-                        trace=trace, loading=wish.loading, choice=choice(engine, event.comparison, trace, wish.loading)
-                    )
+                    advice = engine.advise(event.comparison, trace, blend, wish.loading)
+                    made = Reloaded(trace=trace, loading=wish.loading, choice=advice)
                     session.keep(replace(session.runs.get(run.id, run), reloaded=made))
                     yield Step(notices.IDLE, made)
+
+
+def _check(blend: BlendConfig, wish: Wish) -> None:
+    """ValueError for what the controller or Cake cannot do with the run's policy."""
+    about = POLICY[blend.policy]
+    if wish.chooses_ratio and blend.policy != PAPERS:
+        raise ValueError(
+            f"The controller knows HKVD alone, and this run chose its tokens by {about.title}: keep the run's ratio, "
+            "or ask again with CacheBlend (paper)."
+        )
+    if wish.loading.order is LoadOrder.CAKE and about.waits:
+        raise ValueError(
+            f"Cake computes while it loads, and {about.title} must see all caches before it begins: load layer by "
+            "layer, or ask again with CacheBlend (paper)."
+        )
 
 
 def measured(studio: Studio, cancel: threading.Event, *, again: bool = False) -> Generator[Step, None, None]:
@@ -145,26 +161,6 @@ def measured(studio: Studio, cancel: threading.Event, *, again: bool = False) ->
 
     yield Step(notices.progress(MEASURING))
     yield from stream(job, lambda done, total: Step(notices.progress(MEASURING, done, total)))
-
-
-def choice(engine: Engine, comparison: Comparison, trace: Trace, loading: LoadConfig) -> RatioChoice | None:
-    """What the controller would choose for this prompt on this device; None where it does not know one of them."""
-    machine, facts = engine.machine, trace.loading
-    if facts is None or machine.profile is None or comparison.context_tokens < 1:
-        return None
-    device, decode_ms = loading.device or machine.device(facts), machine.decode_ms.get(facts.codec)
-    if device is None or decode_ms is None:
-        return None
-    plain = engine.kv_bytes_per_token * comparison.context_tokens
-    workload = Workload(
-        context_tokens=comparison.context_tokens,
-        suffix_tokens=comparison.suffix_tokens,
-        reads_per_layer=sum(s.kind is not SegmentKind.SUFFIX for s in comparison.segments),
-        prefetch=loading.prefetch,
-        size_ratio=1.0 if facts.codec == LOSSLESS else plain / facts.nbytes,
-        decode_ms_per_token=decode_ms,
-    )
-    return ratio_for_device(machine.profile, device, workload)
 
 
 def _nothing(_: str) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cacheblend.config import BlendConfig
     from cacheblend.documents import Chunk
     from cacheblend.kv import ChunkKey
+    from cacheblend.recipes import RecipeBook
     from ui.performed import Performed
 
 MAX_RUNS = 4  # per visitor; an inspected run of 4,000 tokens holds some MB
@@ -76,8 +77,8 @@ class Job:
 class Session:
     """One visitor: their documents, their last runs, and their current job.
 
-    experiments: what they measured, the last few; tenant: the salt of their chunk caches; keys: of these by token ids,
-    owned: what each of them is of (ownership.py).
+    experiments: what they measured, the last few; tenant: the salt of their chunk caches; noted: chunks whose keys are
+    known, owned: what each entry is of (ownership.py); recipes: which of their chunks are alike, None without a model.
     """
 
     id: str = field(default_factory=new_id)
@@ -86,8 +87,10 @@ class Session:
     sample: str | None = None
     runs: OrderedDict[str, Run] = field(default_factory=OrderedDict)
     experiments: deque[Performed] = field(default_factory=lambda: deque(maxlen=MAX_EXPERIMENTS))
-    keys: dict[tuple[int, ...], ChunkKey] = field(default_factory=dict)
+    noted: set[tuple[int, ...]] = field(default_factory=set)
+    noted_similar: set[tuple[int, ...]] = field(default_factory=set)
     owned: dict[ChunkKey, Owned] = field(default_factory=dict)
+    recipes: RecipeBook | None = None
     used_at: float = 0.0
     _job: Job | None = None
 

@@ -62,11 +62,11 @@ def _holdings(board: Board) -> str:
     if not board.holdings:
         return f'<section><h2>Your chunks</h2><p class="quiet empty">None in the store. {aside}</p></section>'
     shown = sorted(board.holdings, key=lambda h: h.used_at, reverse=True)[:MAX_ROWS]
-    shown.sort(key=lambda h: (h.owned.document, h.owned.number or 0))
+    shown.sort(key=lambda h: (h.owned.document, h.owned.number or 0, h.owned.form))
     cut = "" if len(shown) == len(board.holdings) else f", the {MAX_ROWS} used last are shown"
     total = words.nbytes(sum(board.own_nbytes.values()))
-    caption = f"{words.count(len(board.holdings), 'chunk')} of yours, {total} in all tiers{cut}. {aside}"
-    titles = ("document", "chunk", "tokens", "size", "where", "last use")
+    caption = f"{words.count(len(board.holdings))} of yours, {total} in all tiers{cut}. {aside}"
+    titles = ("document", "chunk", "made", "tokens", "size", "where", "last use")
     head = "".join(f'<th scope="col">{title}</th>' for title in titles)
     rows = "".join(_row(holding) for holding in shown)
     table = f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
@@ -79,7 +79,7 @@ def _row(holding: Holding) -> str:
     number = "–" if owned.number is None else words.count(owned.number)
     return (
         f'<tr><th scope="row"><span class="file">{words.text(owned.document)}</span></th><td>{number}</td>'
-        f"<td>{words.count(owned.num_tokens)}</td><td>{words.nbytes(holding.nbytes)}</td>"
+        f"<td>{words.text(owned.form)}</td><td>{words.count(owned.num_tokens)}</td><td>{words.nbytes(holding.nbytes)}</td>"
         f'<td class="places">{places}</td><td>{_when(holding.used_at)}</td></tr>'
     )
 

@@ -58,8 +58,14 @@ class Studio:
             return self._engine
 
     def engine_of(self, session: Session, say: Say) -> Engine:
-        """The engine as this visitor sees it: with chunk caches that nobody else finds, unless caches are shared."""
-        return self.engine(say).of("" if self.shares_caches else session.tenant)
+        """The engine as this visitor sees it: with chunk caches that nobody else finds, unless caches are shared.
+
+        Which chunks are alike is known of each visitor's own alone: nobody's text is put in front of another's.
+        """
+        engine = self.engine(say)
+        if session.recipes is None:
+            session.recipes = engine.recipes.blank()
+        return engine.of("" if self.shares_caches else session.tenant, session.recipes)
 
     def close(self) -> None:
         """Write down the chunk caches that are not written yet, and let go of the store."""

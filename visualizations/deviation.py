@@ -50,7 +50,9 @@ def layer_profile_figure(inspection: Inspection | None, *, context_tokens: int) 
     if inspection is None or not inspection.kv_deviation or context_tokens < 1:
         return theme.empty_figure(title, height=HEIGHT, why="This run was not inspected.")
     means = {m: a[:, :context_tokens].mean(axis=1) for m, a in inspection.kv_deviation.items()}
-    figure = theme.figure(_profile_title(means), height=HEIGHT, x="layer index", y="mean KV deviation (relative L2)")
+    figure = theme.figure(
+        _profile_title(means, inspection.fused), height=HEIGHT, x="layer index", y="mean KV deviation (relative L2)"
+    )
     for mode, profile in means.items():
         figure.add_scatter(y=profile, mode="lines+markers", **_line(mode, "KV"))
     for mode, array in inspection.attention_deviation.items():
@@ -86,16 +88,16 @@ def _spread(num_layers: int) -> list[int]:
 def _cdf_title(matrix: np.ndarray, mode: Mode) -> str:
     top = np.sort(matrix.mean(axis=0))[::-1]
     total = float(top.sum())
-    name = theme.MODE_LABELS[mode].capitalize()
+    name = theme.sentence(theme.MODE_LABELS[mode])
     if total == 0:
         return f"{name}: no token deviates from full recompute"
     held = float(top[: max(1, round(0.15 * len(top)))].sum()) / total
     return f"{name}: the 15 % of tokens that deviate most hold {theme.percent(held)} of the KV deviation"
 
 
-def _profile_title(means: dict[Mode, np.ndarray]) -> str:
-    if Mode.REUSE not in means or Mode.BLEND not in means or means[Mode.REUSE].sum() == 0:
+def _profile_title(means: dict[Mode, np.ndarray], fused: Mode) -> str:
+    if Mode.REUSE not in means or fused not in means or means[Mode.REUSE].sum() == 0:
         return "Deviation from full recompute, layer by layer"
-    change = 1 - float(means[Mode.BLEND].sum() / means[Mode.REUSE].sum())
-    direction = "removes" if change >= 0 else "adds"
-    return f"Blend {direction} {theme.percent(abs(change))} of the KV deviation that full reuse has"
+    change = 1 - float(means[fused].sum() / means[Mode.REUSE].sum())
+    direction, name = "removes" if change >= 0 else "adds", theme.sentence(theme.MODE_LABELS[fused])
+    return f"{name} {direction} {theme.percent(abs(change))} of the KV deviation that full reuse of the same caches has"

@@ -34,11 +34,12 @@ def inspect_plan(
     caches: Sequence[StoredChunk],
     fronts: Sequence[tuple[int, ...]],
     blend: BlendConfig,
+    mode: Mode = Mode.BLEND,
     *,
     progress: Callable[[int, int], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Inspection:
-    """Run the prompt in every mode with an observer and measure, layer by layer, how far reuse and blend are from full.
+    """Run the prompt in full, reuse and `mode` with an observer; measure, layer by layer, how far both are from full.
 
     fronts: what stood in front of each chunk when it was prefilled; what a row attended to there is not in any map.
     progress: (passes and layers done, of how many).
@@ -52,7 +53,7 @@ def inspect_plan(
     reuse = _reuse_states(model, plan, caches, fronts, blend, cancel)
     report(2, total)
     mixed = HiddenStates()
-    policy = blend.selection(Mode.BLEND)
+    policy = blend.selection(mode)
     importance, source = gather(
         policy.evidence,
         model,
@@ -74,21 +75,21 @@ def inspect_plan(
         cancel=cancel,
     )
     states = LiveAttention(model, plan, full, reuse, mixed, blend.write_back)
-    kv: dict[Mode, list[np.ndarray]] = {Mode.REUSE: [], Mode.BLEND: []}
-    attention: dict[Mode, list[np.ndarray]] = {Mode.REUSE: [], Mode.BLEND: []}
+    kv: dict[Mode, list[np.ndarray]] = {Mode.REUSE: [], mode: []}
+    attention: dict[Mode, list[np.ndarray]] = {Mode.REUSE: [], mode: []}
     for layer in range(model.num_layers):
         cancelling.check(cancel)
         report(3 + layer, total)
-        for mode in (Mode.REUSE, Mode.BLEND):
-            kv[mode].append(states.kv_distance(mode, layer))
-            attention[mode].append(states.suffix_attention_distance(mode, layer))
+        for one in (Mode.REUSE, mode):
+            kv[one].append(states.kv_distance(one, layer))
+            attention[one].append(states.suffix_attention_distance(one, layer))
     selected = np.zeros((model.num_layers, plan.num_tokens), dtype=bool)
     for layer, rows in enumerate(mixed.kept):
         selected[layer, rows.cpu().numpy()] = True
     report(total, total)
     return Inspection(
-        kv_deviation={mode: np.stack(rows) for mode, rows in kv.items()},
-        attention_deviation={mode: np.stack(rows) for mode, rows in attention.items()},
+        kv_deviation={one: np.stack(rows) for one, rows in kv.items()},
+        attention_deviation={one: np.stack(rows) for one, rows in attention.items()},
         selected=selected,
         attention=states,
     )
@@ -105,7 +106,7 @@ def store_attention(inspection: Inspection, num_tokens: int, *, size: int = STOR
     edges = pool_borders(0, num_tokens, size)
     layers = tuple(sorted({*live.layers[::every], live.layers[-1]}))
     maps: dict[Mode, np.ndarray] = {}
-    for mode in (Mode.FULL, Mode.REUSE, Mode.BLEND):
+    for mode in inspection.modes:
         by_head = np.nan_to_num([live.pooled(mode, i, range(live.num_heads), edges, edges) for i in layers])
         with_mean = np.concatenate((by_head.mean(1, keepdims=True), by_head), axis=1)
         maps[mode] = (np.sqrt(with_mean.clip(0, 1)) * 255).round().astype(np.uint8)

@@ -45,7 +45,7 @@ class HiddenStates:
 
 
 class LiveAttention:
-    """Attention matrices of the three modes, computed from hidden states when asked for (trace.AttentionMaps).
+    """Attention matrices of full, reuse and a fusing mode, from hidden states when asked for (trace.AttentionMaps).
 
     A row that was not recomputed shows the attention its cached KV came from: its own segment only. Holds about
     tokens * d_model * layers * 2.2 values.
@@ -124,9 +124,9 @@ class LiveAttention:
 
     def _weights(self, mode: Mode, layer: int, heads: Sequence[int], rows: tuple[int, int]) -> torch.Tensor:
         """Attention weights of some rows over all tokens, float32 (heads, rows, tokens)."""
-        if mode is not Mode.BLEND:
+        if mode in (Mode.FULL, Mode.REUSE):
             return self._softmax(*self._placed(mode, layer), heads, rows, self._seen_from(mode))
-        # Rows that blend kept attend to everything in the mixed cache; the others are as reuse left them.
+        # Rows that fusing kept attend to everything in the mixed cache; the others are as reuse left them.
         weights = self._weights(Mode.REUSE, layer, heads, rows)
         kept = self._blend.kept[layer]
         inside = kept[(kept >= rows[0]) & (kept < rows[1])] - rows[0]
@@ -164,7 +164,7 @@ class LiveAttention:
         """Queries and KV before RoPE of all rows, (tokens, heads or kv_heads, head_dim), as the mode ends with them."""
         states = self._full if mode is Mode.FULL else self._reuse
         q, k, v = self._model.qkv(layer, states.hidden[layer])
-        if mode is Mode.BLEND:
+        if mode not in (Mode.FULL, Mode.REUSE):
             projected, kept = self._blend.projected[layer], self._blend.kept[layer]
             fresh_q, fresh_k, fresh_v = self._model.qkv(layer, self._blend.hidden[layer])
             written = torch.ones_like(projected, dtype=torch.bool)

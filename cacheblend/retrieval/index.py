@@ -47,6 +47,14 @@ class Index:
         self._faiss.add(np.ascontiguousarray(vectors, dtype=np.float32))
         self._chunks.extend(chunks)
 
+    @property
+    def vectors(self) -> np.ndarray:
+        """Of every chunk, float32 (chunks, dim), unit length."""
+        if self._faiss is None:
+            return np.empty((0, 0), dtype=np.float32)
+        found: np.ndarray = self._faiss.reconstruct_n(0, len(self._chunks))
+        return found
+
     def remove(self, document: str) -> None:
         """Remove every chunk of a document; raise KeyError if there is none."""
         rows = [row for row, chunk in enumerate(self._chunks) if chunk.document == document]

@@ -9,10 +9,11 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
+from cacheblend.trace import COMPARED, Mode
 from tests.app.live import live
 
 MODES = ["full", "reuse", "blend"]
-FORM = (MODES, 15, "single", "value", 6, "relevance", 0, 64)
+FORM = (MODES, 15, "paper", "hkvd", "single", "value", "bare", 6, "relevance", 0, 64)
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +38,12 @@ def upload(client, folder, texts):
 
 
 def ask(client, question, form=FORM):
-    """Return (status, heading, full, reuse, blend, chunks) at the end of a question."""
+    """Return (status, heading, full, reuse, blend, chunks) at the end of a question; columns come in Mode's order."""
     job = client.submit(question, *form, api_name="/ask")
     job.result()
-    return job.outputs()[-1][:6]
+    status, heading, *columns, chunks = job.outputs()[-1][: len(Mode) + 3]
+    shown = dict(zip(Mode, columns, strict=True))
+    return status, heading, *(shown[mode] for mode in COMPARED), chunks
 
 
 def test_ten_files_one_of_them_bad_then_a_question(page, tmp_path):

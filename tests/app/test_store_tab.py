@@ -134,7 +134,7 @@ def test_the_bars_are_as_full_as_the_tiers(studio, tmp_path):
         assert own == pytest.approx(100 * seen.own_nbytes[tier.place] / tier.capacity, abs=0.01)
         assert own + others == pytest.approx(100 * tier.nbytes / tier.capacity, abs=0.02)
     assert html.count('role="img" aria-label="') == len(seen.tiers)
-    assert html.count('<th scope="col">') == 6
+    assert html.count('<th scope="col">') == 7
 
 
 def test_names_are_text(studio, tmp_path):

@@ -7,13 +7,13 @@ import threading
 import pytest
 
 from cacheblend.retrieval import Ordering
-from cacheblend.trace import Deviation, Mode, Selector
+from cacheblend.trace import Deviation, Mode, Recipe, Selector
 from tests.app.fakes import fake_comparison
 from ui.background import stream
 from ui.sessions import MAX_RUNS, Run, Session, Sessions, new_id
 from ui.settings import Settings, parse
 
-FORM = (["full", "blend"], 15, "single", "value", 6, "relevance", 0, 64)
+FORM = (["full", "blend"], 15, "own", "hkvd", "single", "value", "bare", 6, "relevance", 0, 64)
 
 
 def test_a_session_is_found_by_its_id_alone():
@@ -92,15 +92,19 @@ def test_the_form_is_parsed():
         (0, ["telepathy"], "telepathy"),
         (1, 101, "recompute ratio must lie between 0 and 1"),
         (1, float("nan"), "recompute ratio"),
-        (2, "magic", "magic"),
-        (3, "vibes", "vibes"),
-        (4, 0, "number of chunks must lie between"),
-        (4, 10_000, "number of chunks must lie between"),
-        (5, "sideways", "sideways"),
-        (6, -1, "seed"),
-        (7, 100_000, "answer's length"),
+        (2, "yours", "yours"),
+        (3, "luck", "no such selection policy"),
+        (3, "all", "no such selection policy"),
+        (4, "magic", "magic"),
+        (5, "vibes", "vibes"),
+        (6, "secret", "secret"),
+        (7, 0, "number of chunks must lie between"),
+        (7, 10_000, "number of chunks must lie between"),
+        (8, "sideways", "sideways"),
+        (9, -1, "seed"),
+        (10, 100_000, "answer's length"),
         (1, None, "A setting is empty"),
-        (6, None, "A setting is empty"),
+        (9, None, "A setting is empty"),
     ],
 )
 def test_values_outside_the_form_are_refused_in_a_sentence(place, value, said):
@@ -108,6 +112,14 @@ def test_values_outside_the_form_are_refused_in_a_sentence(place, value, said):
     form[place] = value
     with pytest.raises(ValueError, match=said):
         parse(*form)
+
+
+def test_the_papers_preset_is_the_papers_whatever_else_the_form_says():
+    settings = parse(["blend"], 15, "paper", "random", "gradual", "key", "neutral", 6, "relevance", 0, 64)
+    assert settings.blend == Settings().blend
+    assert settings.blend.describe(Mode.BLEND) == "HKVD single, by value"
+    own = parse(["prime"], 5, "own", "query", "single", "value", "similar", 6, "relevance", 0, 64).blend
+    assert (own.policy, own.recipe) == ("query", Recipe.SIMILAR)
 
 
 def test_defaults_are_the_papers():

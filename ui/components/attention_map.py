@@ -1,4 +1,4 @@
-"""AttentionMap: one layer and head's attention in the three modes, and how far reuse and blend are from full."""
+"""AttentionMap: one layer and head's attention in full, reuse and the mode looked into, and how far both are off."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def attention_map(lookup: Lookup, *, elem_id: str | None = None) -> gr.HTML:
 def attention_payload(comparison: Comparison, *, run_id: str, layer: int | None = None) -> dict[str, Any] | None:
     """Return the widget's value: the whole prompt at one layer (the middle one there is), mean over heads.
 
-    None for a run without attention maps or without the three modes' traces to compare.
+    None for a run without attention maps.
     """
     inspection = comparison.inspection
-    if inspection is None or not inspection.attention.layers or not _modes(comparison):
+    if inspection is None or not inspection.attention.layers:
         return None
     there = inspection.attention.layers
     chosen = there[len(there) // 2] if layer is None else layer
@@ -44,7 +44,7 @@ def attention_payload(comparison: Comparison, *, run_id: str, layer: int | None 
         "run": run_id,
         "layers": list(there),
         "heads": inspection.attention.num_heads,
-        "labels": {mode.value: theme.MODE_LABELS[mode] for mode in _modes(comparison)},
+        "labels": {mode.value: theme.MODE_LABELS[mode] for mode in inspection.modes},
         "palette": list(theme.SEQUENTIAL),
         "diverging": list(theme.DIVERGING),
         "prompt": prompt_payload(comparison),
@@ -68,10 +68,6 @@ def attention_window(comparison: Comparison, request: Mapping[str, Any]) -> dict
     return _window(comparison, inspection, layer, head, rows, cols, WINDOW_CELLS)
 
 
-def _modes(comparison: Comparison) -> list[Mode]:
-    return [mode for mode in Mode if comparison.trace(mode) is not None]
-
-
 def _window(
     comparison: Comparison,
     inspection: Inspection,
@@ -83,7 +79,7 @@ def _window(
 ) -> dict[str, Any]:
     cut = {
         mode: _fit(inspection.attention.window(mode, layer, head, rows=rows, cols=cols, size=size), size)
-        for mode in _modes(comparison)
+        for mode in inspection.modes
     }
     values = {mode: window.values for mode, window in cut.items()}
     full = values.get(Mode.FULL)

@@ -10,6 +10,7 @@ import gradio as gr
 import numpy as np
 
 from cacheblend.analysis import pool_columns
+from cacheblend.policies import in_short
 from cacheblend.trace import Comparison, Mode
 from ui.components.codec import encode, top_of
 from ui.components.prompt import integer, prompt_payload
@@ -35,8 +36,8 @@ TITLES = {
         "Attention deviation from full recompute",
         "L2 distance, question rows, mean over heads",
     ),
-    TokenQuantity.SELECTED: ("Tokens each layer of blend computes", "share of a cell's tokens computed"),
 }
+SELECTED_UNIT = "share of a cell's tokens computed"
 
 
 def token_map(lookup: Lookup, *, elem_id: str | None = None) -> gr.HTML:
@@ -52,8 +53,8 @@ def token_map_payload(comparison: Comparison, what: TokenQuantity, *, run_id: st
     """Return the widget's value, None for a run that was not inspected. Pooled where single tokens would not fit."""
     if comparison.inspection is None:
         return None
-    title, unit = TITLES[what]
     is_share = what is TokenQuantity.SELECTED
+    title, unit = (_selected_title(comparison), SELECTED_UNIT) if is_share else TITLES[what]
     return {
         "run": run_id,
         "what": what.value,
@@ -67,6 +68,16 @@ def token_map_payload(comparison: Comparison, what: TokenQuantity, *, run_id: st
         "prompt": prompt_payload(comparison),
         **_cells(comparison, what, 0, len(comparison.tokens)),
     }
+
+
+def _selected_title(comparison: Comparison) -> str:
+    """Name the mode that was looked into and, where its trace is there, the policy that chose."""
+    if comparison.inspection is None:
+        return ""
+    fused = comparison.inspection.fused
+    trace = comparison.trace(fused)
+    chosen = f", chosen by {in_short(trace.policy).partition(',')[0]}" if trace else ""
+    return f"Tokens each layer of {theme.MODE_LABELS[fused]} computes{chosen}"
 
 
 def token_map_detail(comparison: Comparison, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +95,7 @@ def _matrices(comparison: Comparison, what: TokenQuantity) -> dict[str, np.ndarr
     if inspection is None:
         return {}
     if what is TokenQuantity.SELECTED:
-        return {theme.MODE_LABELS[Mode.BLEND]: inspection.selected}
+        return {theme.MODE_LABELS[inspection.fused]: inspection.selected}
     by_mode = inspection.kv_deviation if what is TokenQuantity.KV_DEVIATION else inspection.attention_deviation
     return {theme.MODE_LABELS[mode]: by_mode[mode] for mode in Mode if mode in by_mode}
 

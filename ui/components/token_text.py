@@ -56,7 +56,7 @@ def _colourings(inspection: Inspection, layer: int | None) -> list[dict[str, Any
         names = {mode: f"{kind} deviation, {theme.MODE_LABELS[mode]}" for mode in cut}
         found += [{"label": names[m], "kind": "sequential", "top": top, "data": encode(v, top)} for m, v in cut.items()]
     share = _at(inspection.selected, layer)
-    label = "computed by blend (share of layers)"
+    label = f"computed by {theme.MODE_LABELS[inspection.fused]} (share of layers)"
     return [*found, {"label": label, "kind": "share", "top": 1.0, "data": encode(share, 1.0)}]
 
 

@@ -51,7 +51,7 @@ def build(page: Page) -> DocumentsPane:
 
     def on_remove(session_id: str | None, event: gr.EventData) -> tuple[Any, Any]:
         try:
-            return "", remove(page.studio.sessions.find(session_id), str(event.value)).documents
+            return "", remove(page.studio, page.studio.sessions.find(session_id), str(event.value)).documents
         except ValueError as error:
             return failed([sentence(error)]), gr.skip()
 

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import gradio as gr
 from gradio.components import Component
 
-from cacheblend.trace import COMPARED, Deviation, Selector
+from cacheblend.policies import POLICY, RECIPE
+from cacheblend.trace import COMPARED, Deviation, Mode, Selector
 from ui import samples_list, settings
 from ui.cards import TITLES
 from ui.frame import Page
 from ui.panes.documents import DocumentsPane
 from ui.pickable import pickable
-from ui.settings import DEVIATIONS, MAX_NEW_TOKENS, MAX_QUESTION, MAX_TOP_K, ORDERINGS, SELECTORS
+from ui.settings import (
+    CHOICES,
+    DEVIATIONS,
+    MAX_NEW_TOKENS,
+    MAX_QUESTION,
+    MAX_TOP_K,
+    ORDERINGS,
+    PRESETS,
+    SELECTORS,
+    Preset,
+)
+
+PRIME_TOLD = (
+    "PrimeBlend is our own combination, not the paper’s: chunk caches made behind a text, recomputed where the "
+    "question looks."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +91,10 @@ def _settings() -> tuple[Component, ...]:
     default = settings.Settings()
     with gr.Accordion("Settings", open=False, elem_id="settings"):
         modes = gr.CheckboxGroup(
-            [(TITLES[m], m.value) for m in COMPARED], value=[m.value for m in COMPARED], label="Modes"
+            [(TITLES[m], m.value) for m in Mode],
+            value=[m.value for m in COMPARED],
+            label="Modes",
+            info=PRIME_TOLD,
         )
         ratio = gr.Slider(
             0,
@@ -81,10 +102,9 @@ def _settings() -> tuple[Component, ...]:
             value=100 * default.ratio,
             step=1,
             label="Recompute ratio (%)",
-            info="CacheBlend: share of context tokens",
+            info="CacheBlend and PrimeBlend: share of context tokens",
         )
-        selector = gr.Radio(_choices(SELECTORS), value=Selector.SINGLE.value, label="Tokens are chosen")
-        deviation = gr.Radio(_choices(DEVIATIONS), value=Deviation.VALUE.value, label="Deviation of the cached")
+        blend = _blend(default)
         top_k = gr.Slider(1, MAX_TOP_K, value=default.top_k, step=1, label="Chunks to retrieve")
         order = gr.Radio(_choices(ORDERINGS), value=default.ordering.value, label="Order of chunks")
         seed = gr.Number(default.seed, precision=0, minimum=0, label="Seed of the shuffle", visible=False)
@@ -93,7 +113,53 @@ def _settings() -> tuple[Component, ...]:
             fn=None, js="(order) => ({ visible: order === 'shuffled', __type__: 'update' })",
             inputs=order, outputs=seed, api_visibility="private",
         )  # fmt: skip
-    return modes, ratio, selector, deviation, top_k, order, seed, length
+    return modes, ratio, *blend, top_k, order, seed, length
+
+
+def _blend(default: settings.Settings) -> tuple[Component, ...]:
+    """What stands in the column of “blend”: the paper's method, or a choice of one's own."""
+    preset = gr.Radio(_choices(PRESETS), value=Preset.PAPER.value, label="Blend", elem_id="preset")
+    with gr.Column(visible=False, elem_id="own-choice") as own:
+        policy = gr.Dropdown(
+            [(about.label, about.name) for about in CHOICES],
+            value=default.policy,
+            label="Tokens to recompute",
+            info=POLICY[default.policy].explained,
+            elem_id="policy",
+        )
+        selector = gr.Radio(_choices(SELECTORS), value=Selector.SINGLE.value, label="Tokens are chosen")
+        deviation = gr.Radio(_choices(DEVIATIONS), value=Deviation.VALUE.value, label="Deviation of the cached")
+        recipe = gr.Dropdown(
+            [(_titled(about.title, about.source), recipe.value) for recipe, about in RECIPE.items()],
+            value=default.recipe.value,
+            label="In front of a chunk when its cache is made",
+            info=RECIPE[default.recipe].explained,
+            elem_id="recipe",
+        )
+    told = {about.name: [about.explained, about.uses_selector, about.uses_deviation] for about in CHOICES}
+    made = {recipe.value: about.explained for recipe, about in RECIPE.items()}
+    update = "__type__: 'update'"
+    quiet: dict[str, Any] = {"fn": None, "api_visibility": "private"}
+    preset.change(
+        js=f"(preset) => ({{ visible: preset === '{Preset.OWN}', {update} }})", inputs=preset, outputs=own, **quiet
+    )
+    policy.change(
+        js=f"""(policy) => {{
+            const [info, selector, deviation] = {json.dumps(told)}[policy];
+            return [{{ info, {update} }}, {{ visible: selector, {update} }}, {{ visible: deviation, {update} }}];
+        }}""",
+        inputs=policy,
+        outputs=[policy, selector, deviation],
+        **quiet,
+    )
+    recipe.change(
+        js=f"(recipe) => ({{ info: {json.dumps(made)}[recipe], {update} }})", inputs=recipe, outputs=recipe, **quiet
+    )
+    return preset, policy, selector, deviation, recipe
+
+
+def _titled(title: str, source: str) -> str:
+    return f"{title} ({source})" if source else f"{title} (ours)"
 
 
 def _choices(named: Mapping[str, StrEnum]) -> list[tuple[str, str]]:

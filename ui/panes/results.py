@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from cacheblend.trace import COMPARED, Mode
+from cacheblend.trace import Mode
 from ui import asking, cards, header, words
 from ui.asking import View
 from ui.frame import Page
@@ -29,10 +29,8 @@ def build(page: Page, asked: QuestionPane) -> None:
     """Lay the pane out on the recorded run, and wire asking."""
     first = asking.finished(page.studio.recorded) if page.studio.recorded else View()
     heading = gr.HTML(render_heading(page.studio, first), elem_id="heading")
-    with gr.Row(elem_id="cards", equal_height=True):
-        columns = [
-            gr.HTML(render_card(page.studio, first, mode), elem_id=f"card-{mode}", min_width=220) for mode in COMPARED
-        ]
+    with gr.Row(elem_id="cards"):
+        columns = [gr.HTML(render_card(page.studio, first, mode), elem_id=f"card-{mode}") for mode in Mode]
     chunks = gr.HTML(first.excerpts or "", elem_id="excerpts")
     shown = [asked.status, heading, *columns, chunks, page.run, page.session, page.header]
 
@@ -69,7 +67,7 @@ def after_failure(previous: Run | None, status: str) -> View:
 
 def outputs(studio: Studio, view: View) -> tuple[Any, ...]:
     """The pane's components in order; what a view leaves out stays as it is."""
-    columns = [render_card(studio, view, mode) if mode in view.cards else gr.skip() for mode in COMPARED]
+    columns = [render_card(studio, view, mode) if view.cards else gr.skip() for mode in Mode]
     heading = gr.skip() if view.question is None else render_heading(studio, view)
     kept = [gr.skip() if part is None else part for part in (view.excerpts, view.run_id)]
     return view.status, heading, *columns, *kept
@@ -90,9 +88,10 @@ def render_heading(studio: Studio, view: View) -> str:
 
 
 def render_card(studio: Studio, view: View, mode: Mode) -> str:
-    """One column of a view."""
-    expected = studio.expected(view.question or "")
-    return cards.render(view.cards.get(mode, cards.Card(mode=mode)), expected)
+    """One column of a view; nothing for a mode that was not asked for."""
+    if mode not in view.cards:
+        return ""
+    return cards.render(view.cards[mode], studio.expected(view.question or ""), beside=len(view.cards))
 
 
 def _with_status(view: View, status: str) -> View:

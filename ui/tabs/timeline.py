@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gradio as gr
 import plotly.graph_objects as go
 
-from cacheblend.trace import COMPARED, Comparison
+from cacheblend.trace import COMPARED, Comparison, Mode
 from ui import exports, notices
 from ui.cards import TITLES
 from ui.frame import Page
@@ -32,7 +32,7 @@ def build(page: Page) -> None:
     with gr.Tab("Timeline", id="timeline") as tab:
         gr.HTML(INTRO)
         with gr.Row(elem_classes="toolbar"):
-            mode = gr.Radio([("All modes", ALL), *((TITLES[m], m.value) for m in COMPARED)], value=ALL, label="Show")
+            mode = gr.Radio(choices_of(COMPARED), value=ALL, label="Show")
             zoom = gr.CheckboxGroup(
                 [("up to the first token", "first"), ("each mode on its own scale", "own")],
                 value=["first"],
@@ -51,9 +51,12 @@ def build(page: Page) -> None:
     def on_open(run_id: str, chosen: str, scale: list[str]) -> tuple[Any, ...]:
         run = page.studio.run(run_id)
         if run is None:
-            return notices.failed([GONE]), gr.skip(), gr.skip(), gr.skip(), gr.update(visible=False)
+            return notices.failed([GONE]), *[gr.skip()] * 4, gr.update(visible=False)
+        modes = [trace.mode for trace in run.comparison.traces]
+        chosen = chosen if chosen in modes else ALL
         figures = ttft_figure(run.comparison), lanes_of(run.comparison, chosen, scale)
-        return "", *figures, str(exports.perfetto(run.comparison)), gr.update(visible=False)
+        shown = gr.update(choices=choices_of(modes), value=chosen)
+        return "", shown, *figures, str(exports.perfetto(run.comparison)), gr.update(visible=False)
 
     def on_choice(run_id: str, chosen: str, scale: list[str]) -> Any:
         run = page.studio.run(run_id)
@@ -65,9 +68,14 @@ def build(page: Page) -> None:
 
     seen = [page.run, mode, zoom]
     quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    tab.select(on_open, seen, [status, parts, lanes, trace, whole], **quiet)
+    tab.select(on_open, seen, [status, mode, parts, lanes, trace, whole], **quiet)
     gr.on([mode.change, zoom.change], on_choice, seen, lanes, **quiet)
     model_job(prepare.click, on_prepare, [page.run], [status, whole], status=status)
+
+
+def choices_of(modes: Sequence[Mode]) -> list[tuple[str, str]]:
+    """What can be shown of a run."""
+    return [("All modes", ALL), *((TITLES[mode], mode.value) for mode in Mode if mode in modes)]
 
 
 def lanes_of(comparison: Comparison, chosen: str, scale: list[str]) -> go.Figure:
