@@ -43,7 +43,8 @@ def draw(result: Result) -> go.Figure:
     )
     lines = [point for point in scaled if point.panel != SUSTAINED]
     figure = panels_figure(_title(result.points, limit), lines, panels, LOOKS, note=note, counted="requests")
-    figure.update_xaxes(rangemode="tozero")
+    farthest = max(*(point.x for point in lines), *(x for curve in paper_load() for x in curve.x))
+    figure.update_xaxes(range=[-0.02 * farthest, 1.02 * farthest])  # one range, so that panels compare
     figure.add_hline(y=limit, line={"color": theme.QUESTION, "width": 1.5, "dash": "dash"}, row=2, col=1)
     for point, real in zip(sustained, (p for p in result.points if p.panel == SUSTAINED), strict=True):
         look = LOOKS[Mode(point.series)]

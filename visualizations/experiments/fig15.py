@@ -17,7 +17,7 @@ from visualizations.experiments.lines import Curve, Look, Panel, mode_look, pane
 
 CHUNKS, LENGTH, BATCH = "number of chunks", "chunk length", "batch size"
 PAPER_PANELS = {CHUNKS: "a", LENGTH: "b", BATCH: "c"}
-PAPER_FULL = "Full KV recompute"
+PAPER_FULL, PAPER_BLEND = "Full KV recompute", "CacheBlend"
 BEYOND = 2.0  # times what we measured: farther points of the paper would press ours into a corner
 LOOKS: dict[str, Look] = {
     Mode.FULL: mode_look(Mode.FULL),
@@ -29,17 +29,17 @@ LOOKS: dict[str, Look] = {
 def draw(result: Result) -> go.Figure:
     """Three panels; in each, full, reuse and blend."""
     points = result.points
-    panels = [
-        Panel(name=CHUNKS, x="chunks", y="TTFT, ms", curves=rescaled(points, CHUNKS)),
-        Panel(name=LENGTH, x="tokens of a chunk, mean", y="TTFT, ms", curves=rescaled(points, LENGTH)),
-        Panel(
-            name=BATCH,
-            title="batch size: questions one after another",
-            x="questions at once",
-            y="first token of the last, ms",
-            curves=rescaled(points, BATCH),
-        ),
-    ]
+    said = {
+        CHUNKS: (CHUNKS, "chunks", "TTFT, ms"),
+        LENGTH: (LENGTH, "tokens of a chunk, mean", "TTFT, ms"),
+        BATCH: ("batch size: questions one after another", "questions at once", "first token of the last, ms"),
+    }
+    panels = []
+    for name, (title, x, y) in said.items():
+        curves = rescaled(points, name)
+        counts = {p.x for p in points if p.panel == name} | {place for curve in curves for place in curve.x}
+        ticks = tuple(sorted(counts)) if name != LENGTH else ()
+        panels.append(Panel(name=name, title=title, x=x, y=y, curves=curves, x_ticks=ticks))
     note = (
         "Caches are warm. Every mode takes a batch one after another; full could be batched in one forward, which this "
         "engine does not do. Paper (Mistral-7B) rescaled: its full at its first x is ours there."
@@ -61,7 +61,8 @@ def rescaled(points: Sequence[Point], panel: str) -> tuple[Curve, ...]:
     factor = float(np.interp(first_x, [x for x, _ in ours], [y for _, y in ours])) / first_y
     end = max(BEYOND * ours[-1][0], theirs[PAPER_FULL][1][0])
     return paper_curves(
-        (f"{name}, rescaled", [(x, y * factor) for x, y in pairs if x <= end]) for name, pairs in theirs.items()
+        (f"{name}, rescaled", [(x, y * factor) for x, y in theirs[name] if x <= end])
+        for name in (PAPER_FULL, PAPER_BLEND)
     )
 
 

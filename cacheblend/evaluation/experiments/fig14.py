@@ -6,14 +6,14 @@ from when requests come and how long each was served (load.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from cacheblend.config import BlendConfig
 from cacheblend.decoding import decode
 from cacheblend.evaluation.experiments.base import Asked, Bench
-from cacheblend.evaluation.experiments.timed import first_token_ms, fitting, plan_of, with_store
+from cacheblend.evaluation.experiments.timed import first_token_ms, fitting, plan_of, warm_up, with_store
 from cacheblend.evaluation.load import Served, capacity, stream, sustained, ttfts
 from cacheblend.evaluation.points import Point
 from cacheblend.trace import Lane, Mode
@@ -32,27 +32,31 @@ Serve = Callable[[Asked], Served]
 def run(bench: Bench) -> list[Point]:
     """Serve the stream in every mode, then place its times on the grid of rates."""
     asked = fitting(bench)
-    requests = stream(asked, TIMES)
+    if not asked:
+        return []
+    warm_up(bench, asked[0], (Mode.FULL, Mode.REUSE, Mode.BLEND))
     room = store_bytes(bench, asked)
-    served: dict[Mode, list[Served]] = {}
-    labels: dict[Mode, str] = {}
-    for number, mode in enumerate(MODES):
-        server = Server(bench, mode, room)
-        served[mode] = serve_all(bench, requests, server.serve, mode, number)
-        labels[mode] = server.describe()
-    return points_of(served, labels) if requests else []
+    servers = {mode: Server(bench, mode, room) for mode in MODES}
+    served = serve_all(bench, stream(asked, TIMES), {mode: server.serve for mode, server in servers.items()})
+    return points_of(served, {mode: server.describe() for mode, server in servers.items()})
 
 
-def serve_all(bench: Bench, requests: Sequence[Asked], serve: Serve, mode: Mode, number: int) -> list[Served]:
-    """Every request in order; the time between two of them is not slept."""
-    times = []
-    for i, request in enumerate(requests):
-        bench.step(number * len(requests) + i, len(MODES) * len(requests), f"{mode}: request {i + 1}")
-        times.append(serve(request))
-    return times
+def serve_all(bench: Bench, requests: Sequence[Asked], serve: Mapping[Mode, Serve]) -> dict[Mode, list[Served]]:
+    """Every request in order; the time between two of them is not slept.
+
+    Each is served in all modes before the next, so that a machine that slows down slows all of them.
+    """
+    served: dict[Mode, list[Served]] = {mode: [] for mode in serve}
+    for number, request in enumerate(requests):
+        for i, (mode, answer) in enumerate(serve.items()):
+            step = number * len(serve) + i
+            bench.step(step, len(serve) * len(requests), f"{mode}: request {number + 1} of {len(requests)}")
+            served[mode].append(answer(request))
+    bench.step(len(serve) * len(requests), len(serve) * len(requests), "done")
+    return served
 
 
-def points_of(served: dict[Mode, list[Served]], labels: dict[Mode, str]) -> list[Point]:
+def points_of(served: Mapping[Mode, list[Served]], labels: Mapping[Mode, str]) -> list[Point]:
     """Panels p50 and p95: x requests a second (0: nobody waits), y TTFT in seconds; and what each mode sustains.
 
     Panel sustained: x the rate, y the TTFT it must not exceed; its label says what the store did.

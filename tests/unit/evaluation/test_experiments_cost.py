@@ -192,18 +192,22 @@ def test_fig14_serves_every_request_on_a_store_of_its_own(bench):
     assert bench.engine.store.stats == before
 
 
-def test_fig14_serves_in_order_and_counts_its_steps(engine):
-    steps = []
+def test_fig14_serves_each_request_in_all_modes_before_the_next(engine):
+    steps, seen = [], []
     bench = Bench(engine=engine, asked=(ask(0),), progress=lambda *step: steps.append(step))
-    seen = []
 
-    def serve(request: Asked) -> Served:
-        seen.append(request)
-        return Served(0.1, 0.2)
+    def serving(mode: Mode):
+        def serve(request: Asked) -> Served:
+            seen.append((mode, request))
+            return Served(0.1, 0.2)
 
-    requests = [ask(n) for n in range(3)]
-    assert fig14.serve_all(bench, requests, serve, Mode.REUSE, 1) == [Served(0.1, 0.2)] * 3
-    assert seen == requests and [done for done, _, _ in steps] == [3, 4, 5]
+        return serve
+
+    requests, modes = [ask(n) for n in range(3)], (Mode.FULL, Mode.REUSE)
+    served = fig14.serve_all(bench, requests, {mode: serving(mode) for mode in modes})
+    assert served == {mode: [Served(0.1, 0.2)] * 3 for mode in modes}
+    assert seen == [(mode, request) for request in requests for mode in modes]
+    assert [done for done, _, _ in steps] == list(range(7)) and all(total == 6 for _, total, _ in steps)
 
 
 def test_fig14_runs_in_every_mode(engine):
