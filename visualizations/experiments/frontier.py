@@ -6,6 +6,7 @@ Knows points; nothing of how they were measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import plotly.graph_objects as go
 
@@ -17,8 +18,12 @@ from visualizations.experiments.lines import Look, Panel, mode_look, panels_figu
 
 BUDGET, TIME = "against budget", "against TTFT"
 ORACLE = "oracle"
+Y = "mean KL to full, nats (log scale)"
 POLICY_COLOURS = ("#009e73", "#cc3311", "#7b5fc0", "#33bbee", "#997700", "#8a8f98", "#99bb44", "#ee8866")
 POLICY_SYMBOLS = ("diamond", "square", "cross", "triangle-down", "pentagon", "x", "star", "hexagon", "bowtie")
+HEIGHT = 340  # of a panel: many points lie close together
+LEAST = 1e-4  # nats: what is nearer to full is drawn here, because a logarithm has no 0
+TICKS = tuple(digit * 10.0**power for power in range(-4, 1) for digit in (1, 2, 5))
 UNBEATEN = "beaten by none"
 RING = {"symbol": "circle-open", "size": 17, "color": theme.QUESTION, "line": {"width": 1.8}}
 
@@ -27,19 +32,27 @@ def draw(result: Result) -> go.Figure:
     """Mean KL to full against the share recomputed and against TTFT, on the same axis; lower-left is better."""
     points = [point for point in result.points if not (point.panel == BUDGET and point.series == Mode.FULL)]
     panels = [
-        Panel(name=BUDGET, x="context tokens recomputed, %", y="mean KL to full, nats"),
-        Panel(name=TIME, x="TTFT, divided by full recompute's", y="mean KL to full, nats"),
+        Panel(name=BUDGET, x="context tokens recomputed, %", y=Y),
+        Panel(name=TIME, x="TTFT, divided by full recompute's", y=Y),
     ]
+    floor = _floor(points)
     note = (
         "Lower-left is better; rings: no other point is nearer to full and cheaper, the oracle aside, which is not to "
-        "be had. Full recompute: 100 %, KL 0"
+        f"be had. Full recompute (100 %, KL 0) and all KL below {floor:.1g} are drawn at the bottom"
     )
-    figure = panels_figure(_title(points), points, panels, _looks(), note=note)
+    raised = [replace(p, y=max(p.y, floor), low=p.low and max(p.low, floor)) for p in points]
+    figure = panels_figure(_title(points), raised, panels, _looks(), note=note, height=HEIGHT)
     shown = [part for panel in panels if (part := [point for point in points if point.panel == panel.name])]
-    figure.update_yaxes(matches="y" if shown else None)
+    if shown:
+        figure.update_yaxes(type="log", matches="y", tickvals=TICKS, ticktext=[f"{tick:g}" for tick in TICKS])
     for row, part in enumerate(shown, 1):
-        _ring(figure, unbeaten(part), row)
+        _ring(figure, [replace(point, y=max(point.y, floor)) for point in unbeaten(part)], row)
     return figure
+
+
+def _floor(points: Sequence[Point]) -> float:
+    """A little below the nearest measured point."""
+    return max(LEAST, 0.6 * min((point.y for point in points if point.y > LEAST), default=1.0))
 
 
 def unbeaten(points: Sequence[Point]) -> list[Point]:

@@ -87,10 +87,12 @@ def panels_figure(
     *,
     note: str = "",
     counted: str = "questions",
+    height: int = PANEL,
 ) -> go.Figure:
     """Draw every panel that has points, series as in `looks`, points as they come; else an empty figure.
 
-    note: a sentence below the title; counted: what an interval is over. A point's label is customdata[3].
+    note: a sentence below the title; counted: what an interval is over; height: of one panel, pixels. A point's label
+    is customdata[3].
     """
     shown = [panel for panel in panels if any(point.panel == panel.name for point in points)]
     if not shown:
@@ -100,7 +102,7 @@ def panels_figure(
     base = theme.figure(title, height=PANEL + GAP, x="", y="")
     notes = [line for text in (note, _counts(points, counted)) if text for line in wrap(text, NOTE_CHARS)]
     head = base.layout.margin.t + 15 * len(notes) + 22
-    inner = PANEL * len(shown) + GAP * (len(shown) - 1)
+    inner = height * len(shown) + GAP * (len(shown) - 1)
     figure = make_subplots(rows=len(shown), cols=1, vertical_spacing=GAP / inner if len(shown) > 1 else 0)
     figure.update_layout(base.layout)
     small = "".join(f'<br><span style="font-size:11px">{line}</span>' for line in notes)

@@ -186,7 +186,10 @@ def test_the_frontier_rings_what_nobody_beats_and_leaves_the_oracle_out():
     ]
     figure = frontier.draw(result("frontier", points))
     rings = [list(zip(t.x, t.y, strict=True)) for t in figure.data if t.name == frontier.UNBEATEN]
-    assert rings == [[(0, 0.2), (15, 0.1)], [(0.3, 0.1), (1, 0.0)]]
+    bottom = pytest.approx(0.6 * 0.01)
+    assert rings == [[(0, 0.2), (15, 0.1)], [(0.3, 0.1), (1, bottom)]], "a logarithm has no 0"
+    assert measured(figure)["full recompute"] == [(1, bottom)]
+    assert "KL below 0.006 are drawn at the bottom" in notes(figure)
     assert "Lower-left is better" in notes(figure)
     assert figure.layout.yaxis2.matches == "y"
     assert title(figure) == "Nearest to full: HKVD at 15 % (0.1); without recomputing: reuse, bare (0.2)"
