@@ -14,8 +14,19 @@ from cacheblend.config import AUTO, BlendConfig
 from cacheblend.events import Compared
 from cacheblend.kv import LOSSLESS
 from cacheblend.loading import LoadConfig, LoadOrder
+from cacheblend.policies import PAPERS, POLICIES_TOLD, RECIPE
 from cacheblend.retrieval.ordering import Ordering
-from cacheblend.trace import COMPARED, Comparison, Deviation, Mode, SegmentKind, Selector, Trace
+from cacheblend.trace import (
+    COMPARED,
+    ON_CHUNKS,
+    Comparison,
+    Deviation,
+    Mode,
+    Recipe,
+    SegmentKind,
+    Selector,
+    Trace,
+)
 
 if TYPE_CHECKING:
     from cacheblend.engine import Engine
@@ -32,6 +43,22 @@ def add_arguments(ask: argparse.ArgumentParser) -> None:
     ask.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(COMPARED), metavar="MODE")
     ask.add_argument(
         "--ratio", type=_ratio, default=0.15, help="share of context tokens blend recomputes (0.15), or “auto”"
+    )
+    ask.add_argument(
+        "--policy",
+        choices=[about.name for about in POLICIES_TOLD],
+        default=PAPERS,
+        metavar="POLICY",
+        help="which tokens blend recomputes: " + ", ".join(f"{about.name} ({about.title})" for about in POLICIES_TOLD),
+    )
+    ask.add_argument(
+        "--recipe",
+        type=Recipe,
+        choices=list(Recipe),
+        default=Recipe.BARE,
+        metavar="RECIPE",
+        help="what stands in front of a chunk when its cache is made: "
+        + ", ".join(f"{recipe} ({about.title})" for recipe, about in RECIPE.items()),
     )
     ask.add_argument("--selector", type=Selector, choices=list(Selector), default=Selector.SINGLE)
     ask.add_argument("--deviation", type=Deviation, choices=list(Deviation), default=Deviation.VALUE)
@@ -54,7 +81,13 @@ def add_arguments(ask: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Index, retrieve, compare, print."""
-    blend = BlendConfig(ratio=args.ratio, selector=args.selector, deviation=args.deviation)
+    blend = BlendConfig(
+        ratio=args.ratio,
+        policy=args.policy,
+        selector=args.selector,
+        deviation=args.deviation,
+        recipe=args.recipe,
+    )
     loading = LoadConfig(
         device=args.emulate,
         order=args.load_order,
@@ -63,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         pipelined=not args.no_pipeline,
     )
     with options.engine(args) as engine:
-        hits = _retrieve(engine, args)
+        hits = _retrieve(engine, args, blend)
         events = engine.compare(
             args.question, hits, modes=args.modes, blend=blend, loading=loading, max_new_tokens=args.max_new_tokens
         )
@@ -78,13 +111,16 @@ def _ratio(text: str) -> float | str:
     return text if text == AUTO else float(text)
 
 
-def _retrieve(engine: Engine, args: argparse.Namespace) -> list[Hit]:
-    """Index the files, say what could not be read, and search."""
+def _retrieve(engine: Engine, args: argparse.Namespace, blend: BlendConfig) -> list[Hit]:
+    """Index the files, say what could not be read, and search; make the caches that the modes read."""
     collection = options.collection(engine, args)
     hits = collection.search(args.question, top_k=args.top_k, ordering=args.order, seed=args.seed)
-    if not args.cold:
-        say(f"precomputing {len(hits)} chunk caches")
-        engine.precompute([hit.chunk for hit in hits])
+    recipes = {blend.of(mode).recipe for mode in args.modes if mode in ON_CHUNKS}
+    if Recipe.SIMILAR in recipes:
+        engine.learn_similar(collection.chunks)
+    for recipe in [] if args.cold else sorted(recipes, key=list(Recipe).index):
+        say(f"precomputing {len(hits)} chunk caches, made {RECIPE[recipe].behind}")
+        engine.precompute([hit.chunk for hit in hits], recipe)
     return hits
 
 
@@ -115,7 +151,10 @@ def summary(comparison: Comparison) -> dict[str, Any]:
                 "recomputed_share": trace.recomputed_share,
                 "first_token_kl": trace.fidelity.first_token_kl if trace.fidelity else None,
                 "top1_agreement": trace.fidelity.top1_agreement if trace.fidelity else None,
-                "f1_to_full": trace.fidelity.f1_to_full if trace.fidelity else None,
+                "f1_to_full": trace.f1_to_full,
+                "stored_nbytes": trace.stored_nbytes,
+                "stored_new_nbytes": trace.stored_new_nbytes,
+                "replies": [asdict(reply) for reply in trace.replies],
             }
             for trace in comparison.traces
         ],
@@ -133,6 +172,8 @@ def _print_table(comparison: Comparison) -> None:
     for trace in comparison.traces:
         if told := _told(trace):
             print(f"{trace.mode}: {told}")
+        for line in _replies(trace):
+            print(line)
 
 
 def _told(trace: Trace) -> str:
@@ -143,9 +184,33 @@ def _told(trace: Trace) -> str:
         parts += [f"as slow as {loading.device} (emulated)"] if loading.device else []
         parts += [loading.codec] if loading.codec != LOSSLESS else []
         parts += [loading.order] if loading.met_at is None else [f"{loading.order}, met after {loading.met_at} tokens"]
+    if trace.mode is Mode.PREFIX and trace.stored_nbytes is not None:
+        parts += [f"{trace.stored_nbytes / 1e6:.1f} MB kept for this beginning alone, {_new(trace)}"]
+    if trace.mode in (Mode.BLEND, Mode.PRIME):
+        parts += [trace.policy]
     expected = trace.predicted_ttft_ms
     parts += [f"first token predicted after {expected:.0f} ms"] if expected is not None else []
     return " · ".join(parts)
+
+
+def _new(trace: Trace) -> str:
+    return f"{(trace.stored_new_nbytes or 0) / 1e6:.1f} MB of that new"
+
+
+def _replies(trace: Trace) -> list[str]:
+    """One line for each chunk that was asked alone: what it replied, and with what score."""
+    lines = []
+    for reply in trace.replies:
+        score = "no readable score, counts as 0" if reply.score is None else f"score {reply.score}"
+        rated = f" ({score})" if trace.mode is Mode.MAP_RERANK else ""
+        lines.append(f"  {reply.source}{rated}: {_cut(reply.text) or '(nothing)'}")
+    return lines
+
+
+def _cut(text: str) -> str:
+    """One line of a reply or an answer."""
+    line = " ".join(text.split())
+    return line if len(line) <= ANSWER_WIDTH else line[: ANSWER_WIDTH - 1] + "…"
 
 
 def _row(comparison: Comparison, mode: Mode) -> tuple[str, ...]:
@@ -153,17 +218,14 @@ def _row(comparison: Comparison, mode: Mode) -> tuple[str, ...]:
     if trace is None:
         raise ValueError(f"mode {mode} did not run")
     speedup, fidelity = comparison.speedup(mode), trace.fidelity
-    distances = (
-        (f"{fidelity.first_token_kl:.3f}", f"{fidelity.top1_agreement:.0%}", f"{fidelity.f1_to_full:.2f}")
-        if fidelity
-        else ("–", "–", "–")
-    )
-    answer = " ".join(trace.answer.split())
+    f1 = "–" if trace.f1_to_full is None else f"{trace.f1_to_full:.2f}"
+    near = (f"{fidelity.first_token_kl:.3f}", f"{fidelity.top1_agreement:.0%}") if fidelity else ("–", "–")
     return (
         f"{mode}{'' if trace.is_warm else ' (cold)'}",
         f"{trace.ttft_ms:.0f}",
         f"{speedup:.2f} ×" if speedup else "–",
         f"{trace.recomputed_tokens} ({trace.recomputed_share:.0%})",
-        *distances,
-        answer if len(answer) <= ANSWER_WIDTH else answer[: ANSWER_WIDTH - 1] + "…",
+        *near,
+        f1,
+        _cut(trace.answer),
     )

@@ -82,7 +82,7 @@ def test_the_whole_job(page: Page, tmp_path):
             "Store",
             "How it works",
         ]
-        expect(page.locator(".about .modes section")).to_have_count(3)
+        expect(page.locator(".about .modes section")).to_have_count(8)
 
 
 def test_the_recorded_run_is_inspected_without_a_model(page: Page, tmp_path):

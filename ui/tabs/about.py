@@ -1,11 +1,14 @@
-"""How it works: the three modes in a picture each, what the numbers mean, and what was measured on the samples."""
+"""How it works: every mode in a picture, policies and recipes in a line, and what was measured on the samples."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import gradio as gr
 
+from cacheblend.policies import POLICIES_TOLD, POLICY, PRIME_POLICY, PRIME_RECIPE, RECIPE
 from cacheblend.trace import COMPARED, Mode
-from ui import measured
+from ui import measured, words
 from ui.cards import TITLES
 from ui.frame import Page
 
@@ -25,9 +28,35 @@ EXPLAINED = {
     Mode.BLEND: (
         "The kept KV is used, and at one early layer compared with fresh KV. The tokens that deviate most, 15 % by "
         "default, needed the other passages: they are recomputed through the remaining layers, the others stay. "
-        "At 0 % it is full reuse, at 100 % full recompute."
+        "At 0 % it is full reuse, at 100 % full recompute. (CacheBlend, EuroSys'25)"
+    ),
+    Mode.PRIME: (
+        "Our own combination, not the paper’s. The chunk caches are made "
+        f"{RECIPE[PRIME_RECIPE].behind}, so that no chunk takes its first tokens for the beginning of a text; and what "
+        f"is recomputed is chosen by {POLICY[PRIME_POLICY].title}: {POLICY[PRIME_POLICY].explained[0].lower()}"
+        f"{POLICY[PRIME_POLICY].explained[1:]} It needs the caches whole before it begins, so computing hides less "
+        "of a slow device."
+    ),
+    Mode.PREFIX: (
+        "What serving systems do. The KV of exactly this beginning is looked up, token by token, and the rest is "
+        "computed: exact, and quick where a prompt begins like an earlier one. Passages in another order are another "
+        "beginning: it takes one copy for each passage and what stands in front of it."
+    ),
+    Mode.UNPLACED: (
+        "A control: full reuse, but keys keep the positions they had when each passage was read alone, so all passages "
+        "stand in one place, one on another. It shows what the rotation is for."
+    ),
+    Mode.MAP_REDUCE: (
+        "Every passage is asked alone for what helps, all at once; what they replied is put into a prompt of its own. "
+        "Nothing can be shown before the replies are there. (after LangChain’s chain, in prompts of our own)"
+    ),
+    Mode.MAP_RERANK: (
+        "Every passage answers alone and rates its answer from 0 to 100; the highest wins. No passage sees another. A "
+        "score that cannot be read counts as 0, and the column says so. (after LangChain’s chain)"
     ),
 }
+REPLIES = {Mode.MAP_REDUCE: "ask · ask · ask → answer", Mode.MAP_RERANK: "answer · answer · answer → the best"}
+OFFERED = tuple(mode for mode in EXPLAINED if mode not in COMPARED)
 GLOSSARY = {
     "Time to first token (TTFT)": (
         "From the question being handed over, its chunks retrieved, to the first token of the answer. The bar shows "
@@ -44,31 +73,83 @@ GLOSSARY = {
 def build(page: Page) -> None:
     """Add the tab."""
     with gr.Tab("How it works", id="about"):
-        gr.HTML(f'<div class="about">{_modes()}{_glossary()}{measured.render(measured.load())}</div>')
+        gr.HTML(
+            f'<div class="about">{_modes()}{_policies()}{_recipes()}{_glossary()}{measured.render(measured.load())}'
+            "</div>"
+        )
 
 
 def _modes() -> str:
-    rows = "".join(
-        f'<section class="mode-{mode}"><h3>{TITLES[mode]}</h3>{_picture(mode)}<p>{EXPLAINED[mode]}</p></section>'
-        for mode in COMPARED
-    )
     key = '<p class="key"><i class="fresh"></i>computed now <i class="kept"></i>from a cache</p>'
-    return f'<h2>Three ways to read the same passages</h2>{key}<div class="modes">{rows}</div>'
+    return (
+        f'<h2>Three ways to read the same passages</h2>{key}<div class="modes">{_sections(COMPARED)}</div>'
+        '<h2>And five to hold them against</h2><p class="lead">They are off at first: add them under Settings.</p>'
+        f'<div class="modes">{_sections(OFFERED)}</div>'
+    )
+
+
+def _sections(modes: Iterable[Mode]) -> str:
+    return "".join(
+        f'<section class="mode-{mode}"><h3>{TITLES[mode]}</h3>{_picture(mode)}<p>{EXPLAINED[mode]}</p></section>'
+        for mode in modes
+    )
 
 
 def _picture(mode: Mode) -> str:
     """Three passages and the question as cells; drawn, not measured."""
+    if mode in REPLIES:
+        return f'<p class="steps">{REPLIES[mode]}</p>'
     chunks = [[_is_fresh(mode, chunk, cell) for cell in range(CELLS)] for chunk in range(CHUNKS)]
     groups = "".join(f'<span class="group">{_cells(chunk)}</span>' for chunk in [*chunks, [True] * QUESTION_CELLS])
     return f'<div class="picture" role="img" aria-label="{TITLES[mode]}: which tokens are computed">{groups}</div>'
 
 
 def _is_fresh(mode: Mode, chunk: int, cell: int) -> bool:
-    return mode is Mode.FULL or (mode is Mode.BLEND and cell in FRESH[chunk])
+    if mode is Mode.PREFIX:
+        return chunk > 0  # the first passage was first before
+    return mode is Mode.FULL or (mode in (Mode.BLEND, Mode.PRIME) and cell in FRESH[chunk])
 
 
 def _cells(fresh: list[bool]) -> str:
     return "".join(f'<i class="{"fresh" if is_fresh else "kept"}"></i>' for is_fresh in fresh)
+
+
+def _policies() -> str:
+    rows = "".join(
+        f'<tr><th scope="row">{words.text(about.title)}</th><td>{words.text(about.explained)}</td>'
+        f"<td>{words.text(about.costs)}</td><td>{words.text(about.source or 'a control')}</td></tr>"
+        for about in POLICIES_TOLD
+        if about.is_choice
+    )
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("policy", "recomputes", "choosing costs", "from"))
+    return (
+        '<h2>Which tokens to recompute</h2><p class="lead">All at the same budget; “own choice” under Settings takes '
+        "any of them, and each pays for its own choosing in TTFT: the part “select”, and what it computes more. How "
+        "far each comes on your own documents is measured under Experiments, by the policy frontier.</p>"
+        f"{_table('policies', head, rows)}"
+    )
+
+
+def _recipes() -> str:
+    rows = "".join(
+        f'<tr><th scope="row">{words.text(about.title)}</th><td>{words.text(about.explained)}</td>'
+        f"<td>{words.text(about.source or 'ours')}</td></tr>"
+        for about in RECIPE.values()
+    )
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("recipe", "in front of the chunk", "from"))
+    return (
+        '<h2>What stands in front of a chunk when its cache is made</h2><p class="lead">Only the chunk’s own KV is '
+        "kept. It costs time once, when the cache is made, and a cache of its own in the store; a question with a "
+        "recipe makes what is missing before any clock starts.</p>"
+        f"{_table('recipes', head, rows)}"
+    )
+
+
+def _table(name: str, head: str, rows: str) -> str:
+    return (
+        f'<div class="measured told" tabindex="0" role="region" aria-label="{name}"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
 
 
 def _glossary() -> str:

@@ -222,12 +222,22 @@ const fetchWindow = debounce(async () => {
   const asked = ++state.asked;
   const { payload, layer, head } = state;
   const whole = ([from, to]) => [Math.max(0, Math.floor(from)), Math.min(state.size, Math.ceil(to))];
-  const reply = await server.window({ run: payload.run, layer, head, rows: whole(state.rows), cols: whole(state.cols) });
+  beBusy(true);
+  const request = { run: payload.run, layer, head, rows: whole(state.rows), cols: whole(state.cols) };
+  const reply = await server.window(request).catch(() => ({ error: "This part could not be fetched: zoom once more." }));
   if (asked !== state.asked || payload !== state.payload) return;
+  beBusy(false);
   if (reply.error) return void (state.note.textContent = reply.error);
   state.window = unpack(reply);
   draw();
 }, 160);
+
+// Until the server has computed the part: what is shown is the coarser picture, and it says so.
+function beBusy(isBusy) {
+  state.grid.setAttribute("aria-busy", String(isBusy));
+  state.grid.classList.toggle("cb-busy", isBusy);
+  if (isBusy) state.note.textContent = "Computing this part of the attention …";
+}
 
 function zoomAbout(row, col, factor) {
   setView(scaleView(state.rows, row, factor, state.size, LEAST), scaleView(state.cols, col, factor, state.size, LEAST));
