@@ -15,6 +15,7 @@ from ui import asking, cards, notices, words
 from ui.background import stream
 from ui.loading import blend_config
 from ui.performed import Performed, find
+from ui.preparing import prepared
 from ui.sessions import Run, Session, new_id
 from ui.studio import Studio
 from ui.turns import undisturbed
@@ -87,10 +88,7 @@ def open_point(
         engine = yield from stream(
             lambda say: studio.engine_of(session, say), lambda said: Step(notices.progress(said))
         )
-        yield from stream(
-            lambda tell: engine.precompute([hit.chunk for hit in hits], blend.recipe, progress=tell, cancel=cancel),
-            lambda done, total: Step(notices.progress(f"Computing chunk caches: {done} of {total}", done, total)),
-        )
+        yield from prepared(engine, session, [hit.chunk for hit in hits], [blend.recipe], cancel, Step)
         events = engine.compare(
             question, hits, modes=COMPARED, blend=blend, max_new_tokens=performed.max_new_tokens, cancel=cancel
         )
