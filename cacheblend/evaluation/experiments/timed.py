@@ -37,7 +37,8 @@ def fitting(bench: Bench, most: int | None = None) -> list[Asked]:
         except PromptTooLongError as error:
             bench.left_out.append(f"“{shown(one)}” is left out: {error}")
     if most is not None and len(fits) > most:
-        bench.left_out.append(f"Measured with the first {most} of {len(fits)} questions.")
+        first = "first" if most == 1 else f"first {most}"
+        bench.left_out.append(f"Measured with the {first} of {len(fits)} questions.")
         return fits[:most]
     return fits
 

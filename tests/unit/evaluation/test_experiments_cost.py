@@ -257,3 +257,9 @@ def test_a_store_too_small_for_the_chunks_is_said_once():
 
 def test_long_questions_are_named_shortly():
     assert timed.shown(Asked(question="who " * 40, hits=ask(0).hits)).endswith("who…")
+
+
+def test_how_many_questions_were_measured_is_said(engine):
+    bench = Bench(engine=engine, asked=tuple(ask(n) for n in range(4)))
+    assert [len(timed.fitting(bench, most)) for most in (None, 4, 3, 1)] == [4, 4, 3, 1]
+    assert bench.left_out == ["Measured with the first 3 of 4 questions.", "Measured with the first of 4 questions."]
