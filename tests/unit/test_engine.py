@@ -13,10 +13,11 @@ from cacheblend.engine import Engine
 from cacheblend.events import Compared, Finished, FirstToken, Started, TextDelta
 from cacheblend.inspection import store_attention
 from cacheblend.loading import StoreConfig
+from cacheblend.metrics import word_f1
 from cacheblend.prompt import PromptTooLongError
 from cacheblend.recording import from_json, to_json
 from cacheblend.retrieval import Hit
-from cacheblend.trace import COMPARED, Comparison, Lane, Mode, SegmentKind
+from cacheblend.trace import COMPARED, ON_CHUNKS, ON_REPLIES, Comparison, Lane, Mode, SegmentKind
 from tests import reference
 from tests.tiny import random_ids, tiny, tiny_tokenizer
 
@@ -83,6 +84,19 @@ def test_compare_runs_the_modes_in_order_on_the_same_prompt(engine, hits):
     assert (full.fidelity.first_token_kl, full.fidelity.top1_agreement, full.fidelity.f1_to_full) == (0, 1, 1)
     assert reuse.fidelity.first_token_kl > 0
     assert comparison.speedup(Mode.FULL) == 1
+
+
+def test_every_mode_runs_in_one_comparison(engine, hits):
+    events, comparison = compare(engine, hits, modes=reversed(list(Mode)))
+    assert [trace.mode for trace in comparison.traces] == list(Mode)
+    assert [e.mode for e in events if isinstance(e, FirstToken)] == list(Mode)
+    full = comparison.trace(Mode.FULL)
+    for trace in comparison.traces:
+        assert (trace.fidelity is None) == (trace.mode in ON_REPLIES)
+        assert trace.f1_to_full == word_f1(trace.answer, full.answer)
+        assert (trace.stored_nbytes is None) == (trace.mode is Mode.FULL or trace.mode in ON_REPLIES)
+    alone = {comparison.trace(mode).stored_nbytes for mode in ON_CHUNKS}
+    assert alone == {engine.kv_bytes_per_token * comparison.context_tokens}, "each chunk once in each form"
 
 
 def test_a_missing_cache_is_computed_first_and_said(engine, hits):
