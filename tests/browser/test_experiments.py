@@ -93,6 +93,9 @@ def test_a_point_that_is_clicked_opens_in_inspect(page: Page, lab: Live):
     expect(page.locator("#experiment-point input")).not_to_have_value("full reuse · 2")
     show(page, "Timeline")
     expect(page.locator("#lanes .js-plotly-plot")).to_be_visible()
+    show(page, "Compare")
+    expect(page.locator("#heading h2")).to_have_text("Who wrote first?")
+    expect(page.locator("#heading .badge")).to_contain_text("your run")
 
 
 def test_a_point_is_chosen_and_opened_by_keyboard(page: Page, lab: Live):

@@ -59,6 +59,14 @@ def build(page: Page, asked: QuestionPane) -> None:
     with asked.stop_place:
         stop_button(page, [job], asked.status)
 
+    def on_run(run_id: str) -> tuple[Any, ...]:
+        run = page.studio.run(run_id)  # from here, or a point of an experiment
+        return outputs(page.studio, asking.finished(run))[1:-1] if run else (gr.skip(),) * (len(columns) + 2)
+
+    page.run.change(
+        on_run, page.run, [heading, *columns, chunks], queue=False, show_progress="hidden", api_visibility="private"
+    )
+
 
 def after_failure(previous: Run | None, status: str) -> View:
     """Put the previous run back on screen, under what went wrong."""
