@@ -6,6 +6,7 @@ Knows points; nothing of how they were measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import plotly.graph_objects as go
 
@@ -28,6 +29,7 @@ LOOKS: dict[str, Look] = {
 }
 PAPERS = {"CacheBlend": Mode.BLEND, "Full KV reuse": Mode.REUSE, "Prefix caching": Mode.PREFIX}
 X = "TTFT, divided by full recompute's"
+LEAST = -0.5  # what is farther from full than reuse by more is drawn here, so that the rest stays apart
 
 
 def draw(result: Result) -> go.Figure:
@@ -38,9 +40,26 @@ def draw(result: Result) -> go.Figure:
     ]
     note = (
         "Upper-left is better. Paper: (quality − reuse) / (full − reuse), of F1 or Rouge-L, 3 models × 4 datasets; "
-        "ours: of mean KL to full"
+        f"ours: of mean KL to full{_below(result.points)}"
     )
-    return panels_figure(_title(result.points), result.points, panels, LOOKS, note=note)
+    figure = panels_figure(_title(result.points), [_raised(p) for p in result.points], panels, LOOKS, note=note)
+    if result.points:
+        figure.update_xaxes(rangemode="tozero", matches="x")
+    return figure
+
+
+def _raised(point: Point) -> Point:
+    """The point, or one on the edge that says where it really is."""
+    if point.panel != CLOSED or point.y >= LEAST:
+        return point if point.low is None or point.panel != CLOSED else replace(point, low=max(point.low, LEAST))
+    return replace(point, y=LEAST, low=None, high=None, label=f"really {share(point.y)}; {point.label}")
+
+
+def _below(points: Sequence[Point]) -> str:
+    names = [
+        f"{LOOKS[point.series].name} {share(point.y)}" for point in points if point.panel == CLOSED and point.y < LEAST
+    ]
+    return f". Drawn at the bottom: {', '.join(names)}" if names else ""
 
 
 def paper_points() -> tuple[Curve, ...]:
@@ -51,7 +70,7 @@ def paper_points() -> tuple[Curve, ...]:
         pairs = [_moved(one["points"], name) for one in read]
         made.append(
             Curve(
-                name=f"{theme.MODE_LABELS[mode]}, all",
+                name=f"{theme.MODE_LABELS[mode]}, {len(read)} panels",
                 x=tuple(x for x, _ in pairs),
                 y=tuple(y for _, y in pairs),
                 symbol=f"{SYMBOLS[mode]}-open",

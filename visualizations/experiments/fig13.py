@@ -28,7 +28,8 @@ def draw(result: Result) -> go.Figure:
     panels = [Panel(name=GOLD, x=x, y="F1", curves=paper_points()), Panel(name=TO_FULL, x=x, y="F1")]
     gold = any(point.panel == GOLD for point in result.points)
     note = "Upper-left is better." + ("" if gold else " No question has a gold answer: answers are compared to full's")
-    return panels_figure(_title(result.points), result.points, panels, LOOKS, note=note)
+    figure = panels_figure(_title(result.points), result.points, panels, LOOKS, note=note)
+    return figure.update_xaxes(rangemode="tozero")
 
 
 def paper_points() -> tuple[Curve, ...]:

@@ -45,6 +45,7 @@ def draw(result: Result) -> go.Figure:
     shown = [part for panel in panels if (part := [point for point in points if point.panel == panel.name])]
     if shown:
         figure.update_yaxes(type="log", matches="y", tickvals=TICKS, ticktext=[f"{tick:g}" for tick in TICKS])
+        figure.update_xaxes(rangemode="tozero")
     for row, part in enumerate(shown, 1):
         _ring(figure, [replace(point, y=max(point.y, floor)) for point in unbeaten(part)], row)
     return figure

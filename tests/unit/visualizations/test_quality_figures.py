@@ -132,15 +132,31 @@ def test_fig12_transforms_the_papers_points():
         == "Blend closes 47 % of reuse's distance at 0.3 × full's TTFT; PrimeBlend 70 % at 0.3 × full's TTFT"
     )
     read = papers(figure)
-    assert set(read) == {"paper: blend, all", "paper: full reuse, all", "paper: prefix caching, all"}
+    assert set(read) == {"paper: blend, 12 panels", "paper: full reuse, 12 panels", "paper: prefix caching, 12 panels"}
     panel = next(p for p in paper.curves("fig12") if (p["dataset"], p["model"]) == ("Musique", "Yi-34B"))
     assert panel["points"]["CacheBlend"] == {"ttft": 0.607, "quality": 0.3382}
     by_hand = (pytest.approx(0.607 / 2.22), pytest.approx((0.3382 - 0.1726) / (0.3581 - 0.1726)))
-    assert by_hand in read["paper: blend, all"]
-    assert {y for _, y in read["paper: full reuse, all"]} == {0}
-    assert len(read["paper: blend, all"]) == 12
-    blend = next(t for t in figure.data if t.name == "paper: blend, all")
+    assert by_hand in read["paper: blend, 12 panels"]
+    assert {y for _, y in read["paper: full reuse, 12 panels"]} == {0}
+    assert len(read["paper: blend, 12 panels"]) == 12
+    blend = next(t for t in figure.data if t.name == "paper: blend, 12 panels")
     assert "CacheBlend, Yi-34B, Musique" in blend.customdata
+
+
+def test_fig12_draws_what_is_far_below_reuse_on_the_edge_and_says_where_it_is():
+    points = [
+        point(fig12.CLOSED, "unplaced", 0.1, -2.014, label="TTFT 9 ms"),
+        point(fig12.CLOSED, "blend", 0.3, 0.2, low=-0.9),
+        point(fig12.F1, "unplaced", 0.1, 0.0),
+    ]
+    figure = fig12.draw(result("fig12", points))
+    unplaced, f1 = (t for t in figure.data if t.name == "reuse, positions uncorrected")
+    assert (unplaced.y, f1.y) == ((fig12.LEAST,), (0.0,))
+    assert unplaced.customdata[0][3].replace("\N{NO-BREAK SPACE}", " ") == "really −201 %; TTFT 9 ms"
+    said = notes(figure).replace("\N{NO-BREAK SPACE}", " ")
+    assert "Drawn at the bottom: reuse, positions uncorrected −201 %" in said
+    blend = next(t for t in figure.data if t.name == "blend")
+    assert blend.error_y.arrayminus[0] == pytest.approx(0.7)
 
 
 def test_fig13_divides_the_papers_times_by_those_of_figure_12():
