@@ -163,7 +163,9 @@ def _from_files(engine: Engine, files: Sequence[Path], args: argparse.Namespace)
 
 def _collection(engine: Engine, files: Sequence[Path], args: argparse.Namespace) -> Collection:
     args.files, args.chunk_tokens = list(files), args.chunk_tokens or DEFAULT_CHUNK_TOKENS
-    return options.collection(engine, args)
+    made = options.collection(engine, args)
+    engine.recipes.learn(*made.vectors)  # a chunk's similar ones are looked for in all files
+    return made
 
 
 def _config(engine: Engine, asked: Sequence[Asked], args: argparse.Namespace) -> dict[str, Any]:
