@@ -18,7 +18,7 @@ from visualizations.experiments.lines import NOTE_CHARS
 
 TTFT, DISTANCE = "TTFT", "distance to full"
 MODES = (Mode.PREFIX, Mode.REUSE, Mode.BLEND)
-ROW, FOOT = 56, 150
+ROW, AXIS = 56, 56  # pixels: a device, what stands under the bars before the legend
 SYMBOLS = ("circle", "square", "diamond")  # of the paper's marks; filled, to be seen on bars
 PAPER_PLACES = {"CPU RAM": "host memory", "Slower disk 4 Gbps": "disk 4 Gbps, emulated"}
 PAPER_MODES = {"Prefix caching": Mode.PREFIX, "Full KV reuse": Mode.REUSE, "CacheBlend": Mode.BLEND}
@@ -32,8 +32,7 @@ def draw(result: Result) -> go.Figure:
     names = {point.x: point.label for point in points}
     emulation = "“emulated”: reads from memory are held back. Prefix caching has the first chunk stored."
     notes = wrap(f"{_quality(result.points)} {emulation} {_counts(points)}", NOTE_CHARS)
-    height = ROW * len(names) + FOOT + 19 * 3 + 15 * len(notes)
-    figure = theme.figure(_title(points), height=height, x="TTFT ÷ full's", y="")
+    figure = theme.figure(_title(points), height=400, x="TTFT ÷ full's", y="")
     for mode in MODES:
         chosen = sorted((point for point in points if point.series == mode), key=lambda point: point.x)
         figure.add_bar(
@@ -52,16 +51,18 @@ def draw(result: Result) -> go.Figure:
     _add_paper(figure, set(names.values()))
     small = "".join(f'<br><span style="font-size:11px">{line}</span>' for line in notes)
     head = figure.layout.margin.t + 15 * len(notes)
+    inner, foot = ROW * len(names), AXIS + 20 * 2 * len(MODES)  # a phone has one line of the legend for each entry
     figure.update_layout(
         title={"text": figure.layout.title.text + small},
-        margin={"t": head, "b": 100},
+        height=head + inner + foot,
+        margin={"t": head, "b": foot},
         barmode="group",
         bargap=0.28,
         bargroupgap=0.04,
-        legend={"y": -62 / (height - head - 100), "traceorder": "normal"},
+        legend={"y": -AXIS / inner, "traceorder": "normal"},
     )
     figure.add_annotation(x=1, y=1, yref="paper", yanchor="bottom", text="full", showarrow=False, font={"size": 11})
-    figure.update_xaxes(rangemode="tozero", nticks=6)
+    figure.update_xaxes(rangemode="tozero", nticks=6, title={"standoff": 8})
     figure.update_yaxes(autorange="reversed", showgrid=False)
     return figure
 
