@@ -10,16 +10,13 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from cacheblend.evaluation.points import Point, Result
-from cacheblend.trace import Mode
 from visualizations import paper, theme
-from visualizations.experiments.lines import Look, Panel, panels_figure, paper_curves
+from visualizations.experiments.frontier import policy_look
+from visualizations.experiments.lines import Panel, panels_figure, paper_curves
 
 ATTENTION, KV = "forward attention deviation", "KV deviation"
 HKVD, RANDOM = "HKVD", "random tokens"
-LOOKS = {
-    HKVD: Look(name=HKVD, colour=theme.MODE_COLOURS[Mode.BLEND], symbol="diamond"),
-    RANDOM: Look(name=RANDOM, colour=theme.MODE_COLOURS[Mode.MAP_REDUCE], symbol="x", dash="dash"),
-}
+LOOKS = {HKVD: policy_look("hkvd"), RANDOM: policy_look("random")}
 TOLD_AT = 15.0  # per cent: the paper's ratio
 
 

@@ -75,16 +75,19 @@ def _looks() -> dict[str, Look]:
         Mode.REUSE.value: mode_look(Mode.REUSE, symbol="hourglass", draw="markers"),
         Mode.PRIME.value: mode_look(Mode.PRIME, symbol="triangle-up"),
     }
-    choices = [about for about in POLICIES_TOLD if about.is_choice]
-    for i, about in enumerate(choices):
-        is_oracle = about.name == ORACLE
-        looks[about.name] = Look(
-            name=f"{about.title}, not to be had" if is_oracle else about.title,
-            colour=POLICY_COLOURS[i % len(POLICY_COLOURS)],
-            symbol=POLICY_SYMBOLS[i % len(POLICY_SYMBOLS)],
-            dash="dot" if is_oracle else "solid",
-        )
-    return looks
+    return looks | {about.name: policy_look(about.name) for about in POLICIES_TOLD if about.is_choice}
+
+
+def policy_look(name: str) -> Look:
+    """A selection policy, in the same colour and with the same marker in every figure."""
+    i, about = next((i, about) for i, about in enumerate(POLICIES_TOLD) if about.name == name)
+    is_oracle = name == ORACLE
+    return Look(
+        name=f"{about.title}, not to be had" if is_oracle else about.title,
+        colour=POLICY_COLOURS[i % len(POLICY_COLOURS)],
+        symbol=POLICY_SYMBOLS[i % len(POLICY_SYMBOLS)],
+        dash="dot" if is_oracle else "solid",
+    )
 
 
 def _ring(figure: go.Figure, points: Sequence[Point], row: int) -> None:
