@@ -75,6 +75,7 @@ def _note_similar(engine: Engine, session: Session) -> None:
 
 def note_prompt(engine: Engine, session: Session, question: str, hits: Sequence[Hit], max_new_tokens: int) -> None:
     """Note the units of the prefix that a prompt leaves in the store: each has seen all documents in front of it."""
+    note_owned(engine, session)
     plan = engine.plan(question, hits, max_new_tokens=max_new_tokens)
     chunks = iter(hits)
     behind = [(s, next(chunks).chunk if s.kind is SegmentKind.CHUNK else None) for s in plan.context]
@@ -82,13 +83,14 @@ def note_prompt(engine: Engine, session: Session, question: str, hits: Sequence[
     for key, ids in zip(*engine.caches.units(plan), strict=True):
         seen = frozenset(chunk.document for segment, chunk in behind if chunk and segment.start < start + len(ids))
         chunk = next(chunk for segment, chunk in behind if segment.start <= start < segment.stop)
-        session.owned[key] = Owned(
+        made = Owned(
             document=chunk.document if chunk else PREFIX,
             number=chunk.index + 1 if chunk else None,
             num_tokens=len(ids),
             form=IN_PROMPT,
             seen=seen,
         )
+        session.owned.setdefault(key, made)  # what begins a prompt may be a bare chunk as well
         start += len(ids)
 
 

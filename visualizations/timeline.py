@@ -115,7 +115,7 @@ def _style(figure: go.Figure, rows: int, *, own_axes: bool) -> None:
     figure.update_xaxes(**axis)
     figure.update_xaxes(title_text=scale, row=rows, col=1)
     figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, title_text="")
-    figure.update_annotations(x=0, xanchor="left", xshift=-60, font_size=13)
+    figure.update_annotations(x=0, xanchor="left", xshift=-60, font_size=13, align="left")
 
 
 def _title(traces: Sequence[Trace]) -> str:

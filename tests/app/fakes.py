@@ -113,7 +113,7 @@ class FakeEngine:
         self.kv_bytes_per_token = 1000
         self.store = open_store(store or StoreConfig(memory_bytes=10_000_000))
         self.caches = FakeCaches("")
-        self.recipes = RecipeBook(self.tokenizer, ())
+        self.recipes = RecipeBook(self.tokenizer, (1,))
         self.machine = Machine()
         self.pause_s = pause_s
         self.counts = SimpleNamespace(asked=0, running=0, most_running=0, calibrated=0)

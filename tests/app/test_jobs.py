@@ -10,13 +10,15 @@ import threading
 import pytest
 
 from cacheblend.recording import from_json
-from cacheblend.trace import COMPARED, Mode
+from cacheblend.trace import COMPARED, Mode, Recipe, Selector
 from tests.app.fakes import ANSWERS, FakeEngine, fake_studio, indexed, sample
 from tests.synthetic import HOSTILE
-from ui import asking, documents_list, exports, guard, indexing, inspecting, measured
+from ui import asking, cards, documents_list, exports, guard, indexing, inspecting, measured, replies
+from ui.asking import View
 from ui.cards import Phase
 from ui.settings import Settings
 from ui.studio import RECORDED
+from ui.tabs.inspect import drawings
 from ui.turns import polite, undisturbed
 
 TEXTS = {"ada.txt": "Ada wrote the first program.", "charles.txt": "Charles drew the engine."}
@@ -249,3 +251,64 @@ def test_a_turn_is_held_while_the_engine_works_and_free_while_a_view_is_shown():
             yield turn.locked()
 
     assert [turn.locked() for _ in undisturbed(working(), turn)] == [False, False]
+
+
+# Other modes, policies and recipes
+
+
+def test_every_mode_can_be_asked_and_has_its_column_in_order(session, studio):
+    *_, last = asking.ask(studio, session, "Who?", Settings(modes=tuple(Mode)))
+    assert list(last.cards) == list(Mode)
+    assert {mode: card.answer for mode, card in last.cards.items()} == ANSWERS
+    html = {mode: cards.render(card, beside=8) for mode, card in last.cards.items()}
+    assert "late query attention" in html[Mode.PRIME] and "behind a neutral text" in html[Mode.PRIME]
+    assert "behind a neutral text" not in html[Mode.REUSE] + html[Mode.BLEND]
+    assert "2.0 MB" in html[Mode.PREFIX] and "found in the store" in html[Mode.PREFIX]
+    assert "KL</dt>" not in html[Mode.MAP_RERANK] and "not comparable" in html[Mode.MAP_RERANK]
+    assert html[Mode.MAP_RERANK].count(replies.UNREADABLE) == 1 and "score 80" in html[Mode.MAP_RERANK]
+    assert "score" not in html[Mode.MAP_REDUCE] and "reply 1" in html[Mode.MAP_REDUCE]
+
+
+def test_caches_behind_a_text_are_made_before_any_mode_starts(session, studio):
+    *views, last = asking.ask(studio, session, "Who?", Settings(modes=(Mode.FULL, Mode.PRIME)))
+    said = [view.status for view in views]
+    made = "Preparing chunk caches made behind a neutral text: 1 of 2"
+    prepared = [i for i, status in enumerate(said) if made in status]
+    assert prepared and not views[prepared[0]].cards, "columns appear when everything is there"
+    assert last.cards[Mode.PRIME].trace.is_warm
+    again = [view.status for view in asking.ask(studio, session, "Who?", Settings(modes=(Mode.PRIME,)))]
+    assert not any("1 of 2" in status for status in again), "made once"
+
+
+def test_preparing_can_be_stopped(session, studio):
+    studio.loaded.pause_s = 0.3
+    views = asking.ask(studio, session, "Who?", Settings(modes=(Mode.PRIME,)))
+    for view in views:
+        if "Preparing" in view.status:
+            session.stop()
+            break
+    *_, last = guard.guarded(views, lambda status: View(status=status))
+    assert "Stopped" in last.status and not session.runs and studio.loaded.num_asked == 0
+
+
+def test_blend_is_called_cacheblend_only_where_it_is_the_papers(session, studio):
+    own = Settings(modes=(Mode.BLEND,), policy="query", recipe=Recipe.SIMILAR)
+    *views, last = asking.ask(studio, session, "Who?", own)
+    for view in (*[v for v in views if v.cards], last):
+        assert view.cards[Mode.BLEND].title == "Blend, own choice"
+    html = cards.render(last.cards[Mode.BLEND])
+    assert "query attention" in html and "behind similar chunks" in html and "CacheBlend" not in html
+    *_, last = asking.ask(studio, session, "Who?", Settings(modes=(Mode.BLEND,), selector=Selector.GRADUAL))
+    assert last.cards[Mode.BLEND].title == "CacheBlend"
+
+
+def test_primeblend_of_a_run_is_looked_into(session, studio):
+    *_, asked = asking.ask(studio, session, "Who?", Settings(modes=(Mode.FULL, Mode.BLEND, Mode.PRIME)))
+    assert inspecting.choices(studio.run(asked.run_id).comparison) == [Mode.BLEND, Mode.PRIME]
+    *_, last = inspecting.look(studio, session.id, asked.run_id, Mode.PRIME)
+    assert last.comparison.inspection.fused is Mode.PRIME
+    said, text, *maps = drawings(last.comparison, asked.run_id)
+    assert "PrimeBlend (ours)" in said and "late query attention" in said
+    assert [c["label"] for c in text["colourings"]][-1] == "computed by PrimeBlend (share of layers)"
+    assert "PrimeBlend computes, chosen by late query attention" in maps[2]["title"]
+    assert list(maps[3]["labels"]) == ["full", "reuse", "prime"]

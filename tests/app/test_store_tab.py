@@ -9,11 +9,13 @@ import pytest
 from cacheblend.cancel import Cancelled
 from cacheblend.loading import Place, StoreConfig
 from cacheblend.store import Happening
+from cacheblend.trace import Mode, Recipe
 from tests.app.fakes import FakeEngine, fake_studio, indexed
 from tests.synthetic import HOSTILE
-from ui import codecs_table, store_board, storing
+from ui import asking, codecs_table, indexing, store_board, storing
 from ui.indexing import outcome
 from ui.sessions import Session
+from ui.settings import Settings
 from ui.studio import Studio
 
 MINE = {"mine.txt": "Mine alone, about Ada.", "more.txt": "More of mine."}
@@ -172,3 +174,44 @@ def test_recorded_codecs_are_shown_as_recorded_without_variants_and_only_if_ther
     assert "<img" not in html
     assert "a variant" not in html
     assert codecs_table.render(codecs_table.load(tmp_path / "none.json")) == ""
+
+
+def test_removing_a_document_removes_what_was_made_of_it_in_every_form(studio, tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "SETTLE_S", 0)
+    mine, theirs = visitor(studio, MINE, tmp_path), visitor(studio, THEIRS, tmp_path)
+    own = Settings(modes=(Mode.PREFIX, Mode.BLEND, Mode.PRIME), recipe=Recipe.SIMILAR)
+    for session in (mine, theirs):
+        list(asking.ask(studio, session, "Who is alone?", own))
+    seen = storing.board(studio, mine)
+    forms = {(h.owned.document, h.owned.form) for h in seen.holdings}
+    kept = ("bare", "behind a neutral text", "behind similar chunks", "in its prompt")
+    assert forms == {(name, form) for name in MINE for form in kept} - {("mine.txt", "in its prompt")}, (
+        "what comes first has seen nothing else"
+    )
+    assert "behind similar chunks" in text(store_board.render(seen))
+    assert "secret-plans" not in store_board.render(seen)
+    before = storing.board(studio, theirs).holdings
+    indexing.remove(studio, mine, "mine.txt")
+    left = {(h.owned.document, h.owned.form) for h in storing.board(studio, mine).holdings}
+    assert left <= {("more.txt", form) for form in kept}
+    assert {("more.txt", "bare"), ("more.txt", "behind a neutral text")} <= left
+    assert ("more.txt", "behind similar chunks") not in left, "it has seen the removed text"
+    held = sum(len(h.places) for h in (*storing.board(studio, mine).holdings, *before))
+    assert held == sum(tier.entries for tier in studio.loaded.store.stats), "nothing nobody owns is left"
+    assert storing.board(studio, theirs).holdings == before
+    *_, last = asking.ask(studio, mine, "Who?", own)
+    assert "Mine alone" not in last.excerpts
+
+
+def test_nobodys_text_stands_in_front_of_anothers(studio, tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "SETTLE_S", 0)
+    shared = {"shared.txt": "The very same text."}
+    mine, theirs = visitor(studio, shared | MINE, tmp_path), visitor(studio, shared | THEIRS, tmp_path)
+    own = Settings(modes=(Mode.BLEND,), recipe=Recipe.SIMILAR)
+    fronts = []
+    for session in (mine, theirs):
+        list(asking.ask(studio, session, "the very same text?", own))
+        whose = {chunk.token_ids: chunk.document for chunk in session.chunks}
+        ids = next(chunk.token_ids for chunk in session.chunks if chunk.document == "shared.txt")
+        fronts.append({whose[other] for other in session.recipes.similar(ids)})
+    assert fronts == [set(MINE), set(THEIRS)]

@@ -8,9 +8,9 @@ from typing import Any
 import gradio as gr
 import plotly.graph_objects as go
 
-from cacheblend.trace import COMPARED, Comparison, Mode
+from cacheblend.trace import COMPARED, Comparison
 from ui import exports, notices
-from ui.cards import TITLES
+from ui.cards import Card
 from ui.frame import Page
 from ui.guard import guarded
 from ui.inspecting import GONE
@@ -32,7 +32,7 @@ def build(page: Page) -> None:
     with gr.Tab("Timeline", id="timeline") as tab:
         gr.HTML(INTRO)
         with gr.Row(elem_classes="toolbar"):
-            mode = gr.Radio(choices_of(COMPARED), value=ALL, label="Show")
+            mode = gr.Radio(choices_of([Card(mode=mode) for mode in COMPARED]), value=ALL, label="Show")
             zoom = gr.CheckboxGroup(
                 [("up to the first token", "first"), ("each mode on its own scale", "own")],
                 value=["first"],
@@ -52,11 +52,11 @@ def build(page: Page) -> None:
         run = page.studio.run(run_id)
         if run is None:
             return notices.failed([GONE]), *[gr.skip()] * 4, gr.update(visible=False)
-        modes = [trace.mode for trace in run.comparison.traces]
-        chosen = chosen if chosen in modes else ALL
+        shown = [Card(mode=trace.mode, policy=trace.policy) for trace in run.comparison.traces]
+        chosen = chosen if chosen in [card.mode for card in shown] else ALL
         figures = ttft_figure(run.comparison), lanes_of(run.comparison, chosen, scale)
-        shown = gr.update(choices=choices_of(modes), value=chosen)
-        return "", shown, *figures, str(exports.perfetto(run.comparison)), gr.update(visible=False)
+        offered = gr.update(choices=choices_of(shown), value=chosen)
+        return "", offered, *figures, str(exports.perfetto(run.comparison)), gr.update(visible=False)
 
     def on_choice(run_id: str, chosen: str, scale: list[str]) -> Any:
         run = page.studio.run(run_id)
@@ -73,9 +73,9 @@ def build(page: Page) -> None:
     model_job(prepare.click, on_prepare, [page.run], [status, whole], status=status)
 
 
-def choices_of(modes: Sequence[Mode]) -> list[tuple[str, str]]:
+def choices_of(columns: Sequence[Card]) -> list[tuple[str, str]]:
     """What can be shown of a run."""
-    return [("All modes", ALL), *((TITLES[mode], mode.value) for mode in Mode if mode in modes)]
+    return [("All modes", ALL), *((card.title, card.mode.value) for card in columns)]
 
 
 def lanes_of(comparison: Comparison, chosen: str, scale: list[str]) -> go.Figure:
