@@ -59,7 +59,8 @@ def build(page: Page) -> None:
             yield step.status, header.render(page.studio), *shown
 
     catalogue.pick(on_pick, None, [catalogue, chosen], **QUIET).then(fn=None, js=REFOCUS, api_visibility="private")
-    _on_open(page, tab, questions, pane)
+    with tab:  # beside the tabs its state would count as one of them, and shift those behind it
+        _on_open(page, tab, questions, pane)
     form = [page.session, chosen, questions, *settings]
     job = model_job(run.click, on_run, form, [status, page.header, *pane.outputs], status=status)
     with stop_place:
