@@ -474,7 +474,8 @@ class Engine:
         layers = {span.layer for span in trace.spans if span.lane is Lane.LOAD}
         read = len(layers) / self.model.num_layers if facts.met_at is None else 1 - facts.met_at / context
         plain = self.kv_bytes_per_token * context * read
-        size_ratio = plain / facts.nbytes if plain > 0 and facts.nbytes > 0 else 1.0
+        # Cake begins to read more than it comes to use; no codec makes KV larger.
+        size_ratio = max(1.0, plain / facts.nbytes) if facts.nbytes > 0 else 1.0
         workload = self._workload(comparison.segments, blend, loading, facts.codec, size_ratio)
         return None if device is None or workload is None else ratio_for_device(profile, device, workload)
 
