@@ -40,7 +40,14 @@ def add_arguments(ask: argparse.ArgumentParser) -> None:
     """Say what `ask` takes."""
     ask.add_argument("files", nargs="+", type=Path, metavar="FILE", help="PDF, DOCX, HTML, Markdown or text")
     ask.add_argument("--question", required=True)
-    ask.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(COMPARED), metavar="MODE")
+    ask.add_argument(
+        "--modes",
+        nargs="+",
+        type=options.one_of(Mode),
+        default=list(COMPARED),
+        metavar="MODE",
+        help=f"which of {', '.join(Mode)} ({' '.join(COMPARED)})",
+    )
     ask.add_argument(
         "--ratio", type=_ratio, default=0.15, help="share of context tokens blend recomputes (0.15), or “auto”"
     )
@@ -53,24 +60,25 @@ def add_arguments(ask: argparse.ArgumentParser) -> None:
     )
     ask.add_argument(
         "--recipe",
-        type=Recipe,
-        choices=list(Recipe),
+        type=options.one_of(Recipe),
         default=Recipe.BARE,
         metavar="RECIPE",
         help="what stands in front of a chunk when its cache is made: "
         + ", ".join(f"{recipe} ({about.title})" for recipe, about in RECIPE.items()),
     )
-    ask.add_argument("--selector", type=Selector, choices=list(Selector), default=Selector.SINGLE)
-    ask.add_argument("--deviation", type=Deviation, choices=list(Deviation), default=Deviation.VALUE)
+    ask.add_argument("--selector", type=options.one_of(Selector), choices=list(Selector), default=Selector.SINGLE)
+    ask.add_argument("--deviation", type=options.one_of(Deviation), choices=list(Deviation), default=Deviation.VALUE)
     ask.add_argument("--top-k", type=int, default=6, help="chunks retrieved (6)")
-    ask.add_argument("--order", type=Ordering, choices=list(Ordering), default=Ordering.RELEVANCE)
+    ask.add_argument("--order", type=options.one_of(Ordering), choices=list(Ordering), default=Ordering.RELEVANCE)
     ask.add_argument("--seed", type=int, default=0, help="of the shuffled order")
     ask.add_argument("--max-new-tokens", type=int, default=64)
     ask.add_argument("--cold", action="store_true", help="do not precompute chunk caches before the question")
     ask.add_argument("--json", type=Path, metavar="OUT", help="write the comparison as JSON")
     loading = ask.add_argument_group("how the caches come in")
     loading.add_argument("--emulate", type=options.device, metavar="DEVICE", help="slower: “SSD 1 GB/s”, “7Gbps” …")
-    loading.add_argument("--load-order", type=LoadOrder, choices=list(LoadOrder), default=LoadOrder.LAYERWISE)
+    loading.add_argument(
+        "--load-order", type=options.one_of(LoadOrder), choices=list(LoadOrder), default=LoadOrder.LAYERWISE
+    )
     loading.add_argument("--load-codec", default=LOSSLESS, help="encode the caches on their way")
     loading.add_argument("--load-target-ms", type=float, help="choose each chunk's level so that all are there by then")
     loading.add_argument("--no-pipeline", action="store_true", help="do not read ahead")
@@ -180,7 +188,8 @@ def _told(trace: Trace) -> str:
     """One line: where the caches were, what they went through, and what was expected."""
     parts, loading = [], trace.loading
     if loading is not None:
-        parts += [f"{loading.nbytes / 1e6:.1f} MB from {', '.join(loading.places)}"]
+        read = f"{loading.nbytes / 1e6:.1f} MB from {', '.join(loading.places)}"
+        parts += [read if loading.places else "nothing was stored"]
         parts += [f"as slow as {loading.device} (emulated)"] if loading.device else []
         parts += [loading.codec] if loading.codec != LOSSLESS else []
         parts += [loading.order] if loading.met_at is None else [f"{loading.order}, met after {loading.met_at} tokens"]
@@ -188,6 +197,8 @@ def _told(trace: Trace) -> str:
         parts += [f"{trace.stored_nbytes / 1e6:.1f} MB kept for this beginning alone, {_new(trace)}"]
     if trace.mode in (Mode.BLEND, Mode.PRIME):
         parts += [trace.policy]
+    if trace.replies:
+        parts += ["what each chunk replied"]
     expected = trace.predicted_ttft_ms
     parts += [f"first token predicted after {expected:.0f} ms"] if expected is not None else []
     return " · ".join(parts)

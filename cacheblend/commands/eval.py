@@ -39,7 +39,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"a .json, .jsonl, .csv or .tsv file, a folder, or on the hub: {', '.join(hub.SETS)}, hub:OWNER/NAME",
     )
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="rows, configuration and summary")
-    command.add_argument("--modes", nargs="+", type=Mode, choices=list(Mode), default=list(COMPARED), metavar="MODE")
+    command.add_argument(
+        "--modes",
+        nargs="+",
+        type=options.one_of(Mode),
+        default=list(COMPARED),
+        metavar="MODE",
+        help=f"which of {', '.join(Mode)} ({' '.join(COMPARED)})",
+    )
     command.add_argument("--ratios", nargs="+", type=float, default=[blend.share], help="of blend (0.15)")
     command.add_argument(
         "--policies",
@@ -52,23 +59,34 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--recipes",
         nargs="+",
-        type=Recipe,
-        choices=list(Recipe),
+        type=options.one_of(Recipe),
         default=[blend.recipe],
         metavar="RECIPE",
         help=f"what stood in front of a chunk when its cache was made: {', '.join(Recipe)} (bare)",
     )
     command.add_argument(
-        "--selectors", nargs="+", type=Selector, choices=list(Selector), default=[blend.selector], metavar="SELECTOR"
+        "--selectors",
+        nargs="+",
+        type=options.one_of(Selector),
+        default=[blend.selector],
+        metavar="SELECTOR",
+        help=f"when blend chooses: {', '.join(Selector)} ({blend.selector})",
     )
     command.add_argument(
-        "--deviations", nargs="+", type=Deviation, choices=list(Deviation), default=[blend.deviation], metavar="PART"
+        "--deviations",
+        nargs="+",
+        type=options.one_of(Deviation),
+        default=[blend.deviation],
+        metavar="PART",
+        help=f"what HKVD compares: {', '.join(Deviation)} ({blend.deviation})",
     )
     command.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
     command.add_argument("--passages", type=int, default=CHUNKS, help="chunks per question (6)")
     command.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS, help="cut longer passages (1024)")
     command.add_argument("--max-new-tokens", type=int, help="of an answer (32, of a summary 128)")
-    command.add_argument("--task", type=Task, choices=list(Task), help="what the set asks for (as the set says)")
+    command.add_argument(
+        "--task", type=options.one_of(Task), choices=list(Task), help="what the set asks for (as the set says)"
+    )
     options.add_model(command)
     tiers.add_store(command)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
+from typing import TypeVar
 
 from cacheblend.collection import Collection
 from cacheblend.commands.tiers import store_config
@@ -15,11 +17,24 @@ from cacheblend.loading import GBPS, PRESETS, Device
 
 BANDWIDTH = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>Gbps|Mbps|GB/s|MB/s)", re.IGNORECASE)
 UNITS = {"gbps": GBPS, "mbps": GBPS / 1000, "gb/s": 1e9, "mb/s": 1e6}
+Named = TypeVar("Named", bound=StrEnum)
 
 
 def say(what: str) -> None:
     """Tell the user what is going on, beside the result."""
     print(what, file=sys.stderr)
+
+
+def one_of(names: type[Named]) -> Callable[[str], Named]:
+    """Read a name of a closed set; an unknown one is answered with those there are."""
+
+    def read(text: str) -> Named:
+        try:
+            return names(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"“{text}” is none of {', '.join(names)}") from error
+
+    return read
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

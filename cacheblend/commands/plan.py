@@ -35,7 +35,7 @@ def add_arguments(plan: argparse.ArgumentParser) -> None:
     plan.add_argument("--tokens", type=int, default=3072, help="cached context (3072)")
     plan.add_argument("--suffix", type=int, default=32, help="the question, which is never cached (32)")
     plan.add_argument("--chunk-tokens", type=int, default=512)
-    plan.add_argument("--selector", type=Selector, choices=list(Selector), default=Selector.SINGLE)
+    plan.add_argument("--selector", type=options.one_of(Selector), choices=list(Selector), default=Selector.SINGLE)
     plan.add_argument("--storage", type=options.device, metavar="DEVICE", help="“SSD 1 GB/s”, “7Gbps” … (every preset)")
     plan.add_argument("--latency-ms", type=float, help="of one read from --storage")
     plan.add_argument("--ratio", type=float, default=QUALITY_FLOOR, help="to choose a device for (0.15)")
