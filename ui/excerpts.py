@@ -48,6 +48,12 @@ def _item(index: int, excerpt: Excerpt) -> str:
         "" if excerpt.score is None else f'<span title="cosine similarity to the question">{excerpt.score:.2f}</span>'
     )
     tokens = f"<span>{words.count(excerpt.num_tokens, 'token')}</span>"
-    summary = f"<summary><i></i><b>{words.text(excerpt.source)}</b>{score}{tokens}</summary>"
+    summary = f"<summary><i></i><b>{words.text(_together(excerpt.source))}</b>{score}{tokens}</summary>"
     text = f"<p>{words.text(excerpt.text.strip())}</p>"
     return f'<li class="chunk-{index % len(CHUNK_COLOURS)}"><details>{summary}{text}</details></li>'
+
+
+def _together(source: str) -> str:
+    """Keep a chunk's number on the line where the document's name ends."""
+    name, dot, number = source.rpartition(" · ")
+    return f"{name}\N{NO-BREAK SPACE}·\N{NO-BREAK SPACE}{number}" if dot else source

@@ -51,9 +51,10 @@ def _told(about: About) -> str:
 
 
 def title(performed: Performed) -> str:
-    """The experiment, and when it was run: how a list of results names it."""
+    """When it was run, and the experiment: how a list of results names it."""
     at = performed.result.environment.recorded_at
-    return f"{_about(performed.result).title} · {'recorded' if performed.id == RECORDED else at[11:19] + ' UTC'}"
+    when = "recorded" if performed.id == RECORDED else f"{at[11:19]} UTC"
+    return f"{when} · {_about(performed.result).title}"  # what is cut on a phone is the title's end
 
 
 def render_heading(performed: Performed | None) -> str:

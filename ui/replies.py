@@ -25,7 +25,8 @@ def _unread(trace: Trace) -> str:
     missing = sum(reply.score is None for reply in trace.replies)
     if trace.mode is not Mode.MAP_RERANK or not missing:
         return ""
-    return f" · {missing} of {len(trace.replies)} without a readable score"
+    taken = ", so the first is taken" if missing == len(trace.replies) else ""
+    return f" · {missing} of {len(trace.replies)} without a readable score{taken}"
 
 
 def _item(reply: Reply, mode: Mode, is_chosen: bool) -> str:

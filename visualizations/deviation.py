@@ -12,7 +12,7 @@ from cacheblend.analysis import empirical_cdf
 from cacheblend.trace import Inspection, Mode
 from visualizations import theme
 
-HEIGHT = 380
+HEIGHT = 430
 KV_UNIT = "KV deviation (relative L2 distance)"
 
 
@@ -51,7 +51,7 @@ def layer_profile_figure(inspection: Inspection | None, *, context_tokens: int) 
         return theme.empty_figure(title, height=HEIGHT, why="This run was not inspected.")
     means = {m: a[:, :context_tokens].mean(axis=1) for m, a in inspection.kv_deviation.items()}
     figure = theme.figure(
-        _profile_title(means, inspection.fused), height=HEIGHT, x="layer index", y="mean KV deviation (relative L2)"
+        _profile_title(means, inspection.fused), height=HEIGHT, x="layer index", y="KV deviation (relative L2)"
     )
     for mode, profile in means.items():
         figure.add_scatter(y=profile, mode="lines+markers", **_line(mode, "KV"))
@@ -62,7 +62,7 @@ def layer_profile_figure(inspection: Inspection | None, *, context_tokens: int) 
         yaxis2={
             "overlaying": "y",
             "side": "right",
-            "title": {"text": "mean attention deviation (L2, dashed)"},
+            "title": {"text": "attention deviation (L2, dashed)"},
             "showgrid": False,
             "rangemode": "tozero",
             "automargin": True,

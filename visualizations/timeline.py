@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from cacheblend.policies import in_short
-from cacheblend.trace import Lane, Mode, Span, Trace
+from cacheblend.trace import ON_CHUNKS, Lane, Mode, Span, Trace
 from visualizations import theme
 
 LANE_HEIGHT, PREDICTED_LANE_HEIGHT = 24, 36
@@ -24,13 +24,14 @@ HOLLOW = "rgba(0,0,0,0)"
 def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False, own_axes: bool = False) -> go.Figure:
     """One group of lanes per mode. All groups share one time axis, unless `own_axes` zooms each to its own run.
 
-    until_first_token leaves decoding out. Hovering a span says its name, layer, milliseconds, and measured or emulated.
-    What the controller expected of a run is outlined in dashes under what was measured, in the same lane.
+    until_first_token leaves out what is decoded after it. Hovering a span says its name, layer, milliseconds, and
+    measured or emulated. What the controller expected of a run is outlined in dashes under what was measured, in the
+    same lane.
     """
     shown = sorted((t for t in traces if t.spans), key=lambda t: list(Mode).index(t.mode))
     if not shown:
         return theme.empty_figure("Timeline", height=260, why="No run has been timed yet.")
-    spans = {t.mode: [s for s in t.spans if not (until_first_token and s.lane is Lane.DECODE)] for t in shown}
+    spans = {t.mode: [s for s in t.spans if not (until_first_token and _is_after(s, t))] for t in shown}
     predicted = {t.mode: t.predicted for t in shown}
     used = [{s.lane for s in (*spans[t.mode], *predicted[t.mode])} for t in shown]
     lanes = [[lane for lane in Lane if lane in there] for there in used]
@@ -63,6 +64,11 @@ def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False,
         figure.update_yaxes(categoryorder="array", categoryarray=[lane.value for lane in group], row=row, col=1)
         figure.layout.shapes += tuple(_outline(span, group, row) for span in predicted[trace.mode])
     return figure
+
+
+def _is_after(span: Span, trace: Trace) -> bool:
+    """Decoding that the first token does not wait for; MapReduce and MapRerank decode replies in front of it."""
+    return span.lane is Lane.DECODE and span.start_ms >= trace.ttft_ms
 
 
 def _place(predicted: Sequence[Span], strip: tuple[float, float]) -> dict[str, float]:
@@ -120,6 +126,8 @@ def _style(figure: go.Figure, rows: int, *, own_axes: bool) -> None:
 
 def _title(traces: Sequence[Trace]) -> str:
     fastest, slowest = (pick(traces, key=lambda t: t.ttft_ms) for pick in (min, max))
+    if fastest.mode is not Mode.FULL:
+        slowest = next((t for t in traces if t.mode is Mode.FULL), slowest)
     kind = "hatched spans emulated" if any(s.emulated for t in traces for s in t.spans) else "measured"
     if any(t.predicted for t in traces):
         kind += ", dashed outlines predicted"
@@ -132,7 +140,7 @@ def _title(traces: Sequence[Trace]) -> str:
 
 def _subtitle(trace: Trace) -> str:
     warmth = "warm" if trace.is_warm else "cold"
-    state = "" if trace.mode is Mode.FULL else f" ({warmth})"
+    state = f" ({warmth})" if trace.mode in (*ON_CHUNKS, Mode.PREFIX) else ""
     expected, came = trace.predicted_ttft_ms, theme.duration(trace.ttft_ms)
     # Short enough for a phone, where Plotly cuts off what does not fit.
     said = f"first token after {came}" if expected is None else f"{came}, predicted {theme.duration(expected)}"

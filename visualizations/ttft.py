@@ -30,16 +30,18 @@ def ttft_figure(comparison: Comparison) -> go.Figure:
             marker_color=theme.LANE_COLOURS[lane],
             hovertemplate="%{y}, " + lane.value + ": %{x:.2f} ms<extra></extra>",
         )
+    longest = max(sum(t.ttft_parts.values()) for t in traces)
     for trace, name in zip(traces, names, strict=True):
+        total = sum(trace.ttft_parts.values())
         figure.add_annotation(
-            x=sum(trace.ttft_parts.values()),
+            x=total,
             y=name,
-            text=_label(comparison, trace),
+            text=_label(comparison, trace, "<br>" if total > longest / 2 else " · "),
+            align="left",
             showarrow=False,
             xanchor="left",
             xshift=6,
         )
-    longest = max(sum(t.ttft_parts.values()) for t in traces)
     figure.update_layout(
         barmode="stack", bargap=0.35, legend={"traceorder": "normal", "entrywidth": 84, "y": -0.5 * HEIGHT / height}
     )
@@ -56,7 +58,10 @@ def _title(comparison: Comparison) -> str:
     return f"{theme.sentence(theme.label(blend))} answers {verb} than full recompute"
 
 
-def _label(comparison: Comparison, trace: Trace) -> str:
+def _label(comparison: Comparison, trace: Trace, between: str) -> str:
+    """between: a new line beside a long bar, which leaves little room on a phone."""
     text = theme.duration(trace.ttft_ms)
     speedup = comparison.speedup(trace.mode)
-    return text if trace.mode is Mode.FULL or speedup is None else f"{text} · {speedup:.1f} ×"
+    if trace.mode is Mode.FULL or speedup is None:
+        return text
+    return f"{text}{between}{speedup:.{1 if speedup >= 1 else 2}f} ×"

@@ -225,7 +225,7 @@ def test_a_result_is_shown_with_what_was_left_out():
     assert "3 questions, context of 100 to 240 tokens." in experiment_view.render_notes(of)
     assert "A question does not fit." in experiment_view.render_notes(of)
     assert "your documents · tiny" in experiment_view.render_heading(of)
-    assert experiment_view.title(of).endswith("· 00:00:00 UTC")
+    assert experiment_view.title(of).startswith("00:00:00 UTC · ")
     assert experiment_view.render_points(of).count("<tr>") == 5
     assert "Nothing has been measured" in experiment_view.render_heading(None)
 

@@ -95,6 +95,7 @@ def _settings() -> tuple[Component, ...]:
             value=[m.value for m in COMPARED],
             label="Modes",
             info=PRIME_TOLD,
+            elem_id="modes",
         )
         ratio = gr.Slider(
             0,
@@ -118,7 +119,7 @@ def _settings() -> tuple[Component, ...]:
 
 def _blend(default: settings.Settings) -> tuple[Component, ...]:
     """What stands in the column of “blend”: the paper's method, or a choice of one's own."""
-    preset = gr.Radio(_choices(PRESETS), value=Preset.PAPER.value, label="Blend", elem_id="preset")
+    preset = gr.Radio(_choices(PRESETS), value=Preset.PAPER.value, label="In CacheBlend’s column", elem_id="preset")
     with gr.Column(visible=False, elem_id="own-choice") as own:
         policy = gr.Dropdown(
             [(about.label, about.name) for about in CHOICES],

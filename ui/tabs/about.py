@@ -117,7 +117,8 @@ def _cells(fresh: list[bool]) -> str:
 def _policies() -> str:
     rows = "".join(
         f'<tr><th scope="row">{words.text(about.title)}</th><td>{words.text(about.explained)}</td>'
-        f"<td>{words.text(about.costs)}</td><td>{words.text(about.source or 'a control')}</td></tr>"
+        f'<td data-label="choosing costs">{words.text(about.costs)}</td>'
+        f'<td data-label="from">{words.text(about.source or "a control")}</td></tr>'
         for about in POLICIES_TOLD
         if about.is_choice
     )
@@ -133,7 +134,7 @@ def _policies() -> str:
 def _recipes() -> str:
     rows = "".join(
         f'<tr><th scope="row">{words.text(about.title)}</th><td>{words.text(about.explained)}</td>'
-        f"<td>{words.text(about.source or 'ours')}</td></tr>"
+        f'<td data-label="from">{words.text(about.source or "ours")}</td></tr>'
         for about in RECIPE.values()
     )
     head = "".join(f'<th scope="col">{name}</th>' for name in ("recipe", "in front of the chunk", "from"))

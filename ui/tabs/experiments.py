@@ -73,7 +73,8 @@ def _form() -> tuple[Component, ...]:
     questions = gr.Textbox(
         label=f"One a line, {experimenting.MAX_QUESTIONS} at most",
         info="More questions: narrower intervals, and a longer wait",
-        lines=6,
+        placeholder="First choose documents in Compare, then write what to ask them",
+        lines=4,
         max_lines=10,
         max_length=MAX_QUESTION * experimenting.MAX_QUESTIONS,
         elem_id="experiment-questions",

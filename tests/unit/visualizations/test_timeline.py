@@ -74,3 +74,30 @@ def test_a_prediction_for_a_long_run_stays_small():
         for lane in (Lane.LOAD, Lane.DECOMPRESS, Lane.COMPUTE, Lane.PLACE, Lane.COMPUTE)
     )
     assert len(timeline_figure([with_prediction(trace, spans)]).to_json()) < 100_000
+
+
+def test_replies_decoded_in_front_of_the_first_token_are_drawn_and_no_cache_is_claimed(traces):
+    full = next(trace for trace in traces if trace.mode is Mode.FULL)
+    spans = (
+        Span(name="ask", lane=Lane.COMPUTE, start_ms=0, end_ms=40),
+        Span(name="reply", lane=Lane.DECODE, start_ms=40, end_ms=90),
+        Span(name="first token", lane=Lane.FIRST_TOKEN, start_ms=90, end_ms=91),
+        Span(name="answer", lane=Lane.DECODE, start_ms=91, end_ms=120),
+    )
+    figure = timeline_figure([replace(full, mode=Mode.MAP_RERANK, spans=spans)], until_first_token=True)
+    drawn = {(bar.y[i], bar.base[i]) for bar in figure.data for i in range(len(bar.y))}
+    assert (Lane.DECODE.value, 40) in drawn and (Lane.DECODE.value, 91) not in drawn
+    assert "warm" not in figure.layout.annotations[0].text and "cold" not in figure.layout.annotations[0].text
+
+
+def test_the_title_holds_the_fastest_against_full(traces):
+    slow = [
+        replace(
+            t,
+            mode=Mode.MAP_REDUCE,
+            spans=tuple(replace(s, start_ms=9 * s.start_ms, end_ms=9 * s.end_ms) for s in t.spans),
+        )
+        for t in traces
+        if t.mode is Mode.FULL
+    ]
+    assert "than full recompute" in timeline_figure([*traces, *slow]).layout.title.text.replace("<br>", " ")
