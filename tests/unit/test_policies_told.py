@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from cacheblend.config import PRIME, BlendConfig
+from cacheblend.engine import Engine
 from cacheblend.fusion.evidence import gather
 from cacheblend.fusion.fusor import fuse
 from cacheblend.fusion.policies import POLICIES, SelectionPolicy
 from cacheblend.fusion.spans import SpanRecorder
+from cacheblend.loading import LoadConfig, LoadOrder, StoreConfig
 from cacheblend.policies import (
     PAPERS,
     POLICIES_TOLD,
@@ -28,6 +30,7 @@ from cacheblend.policies import (
     is_papers,
 )
 from cacheblend.trace import ON_CHUNKS, Deviation, Mode, Recipe, Selector
+from tests.tiny import random_ids, tiny, tiny_tokenizer
 
 EVERY = pytest.mark.parametrize("about", POLICIES_TOLD, ids=lambda about: about.name)
 EITHER_WAY = list(itertools.product(Recipe, Selector, Deviation))
@@ -80,6 +83,22 @@ class Kept:
 
     def layer(self, index: int, hidden: torch.Tensor, projected: torch.Tensor, kept: torch.Tensor) -> None:
         self.rows += (tuple(kept.tolist()),)
+
+
+@EVERY
+def test_cake_goes_with_every_policy_but_those_that_wait(about):
+    engine = Engine(tiny("llama"), tiny_tokenizer(), name="tiny", store=StoreConfig(memory_bytes=10**7))
+    loading = LoadConfig(order=LoadOrder.CAKE)
+    prompt = {"chunks": [random_ids(100, seed) for seed in range(4)], "suffix": random_ids(4, 9), "ratio": 0.3}
+    if about.waits:
+        with pytest.raises(ValueError, match="Cake computes from the front"):
+            engine.prefill(**prompt, policy=about.name, loading=loading)
+        return
+    engine.prefill(**prompt, mode=Mode.REUSE)  # so that the caches are there
+    made_so = engine.prefill(**prompt, policy=about.name, loading=loading)
+    met_at = made_so.loading.met_at
+    assert met_at is not None and made_so.logits.isfinite().all()
+    assert all(met_at <= kept <= 400 for kept in made_so.kept_per_layer)
 
 
 @EVERY
