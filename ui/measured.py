@@ -39,10 +39,11 @@ def _counts(summary: dict[str, Any]) -> str:
     right = summary["right"]
     counts = ", ".join(f"{TITLES[mode]} <b>{right[mode]}</b>" for mode in COMPARED)
     lost, better = (words.count(summary[n], "time") for n in ("full_right_reuse_wrong", "full_wrong_blend_right"))
+    better = better if summary["full_wrong_blend_right"] else "never"
     return (
         f"Right answers of {summary['questions']}: {counts}. Full was right and reuse wrong {lost}; in "
         f"{summary['full_right_reuse_wrong_blend_right']} of these CacheBlend was right. "
-        f"It was right where full was wrong {better}."
+        f"Where full was wrong, it was right {better}."
     )
 
 

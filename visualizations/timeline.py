@@ -15,7 +15,8 @@ from cacheblend.trace import ON_CHUNKS, Lane, Mode, Span, Trace
 from visualizations import theme
 
 LANE_HEIGHT, PREDICTED_LANE_HEIGHT = 24, 36
-GROUP_GAP, POLICY_LINE = 62, 17
+GROUP_GAP, MORE_LINE = 62, 17
+NAME_CHARS = 13  # of a mode, in front of its time on one line of a phone
 # Within its lane of height 1, what was measured stands above what was predicted; offset from the middle, and height.
 MEASURED, PREDICTED = (-0.42, 0.5), (0.14, 0.26)
 HOLLOW = "rgba(0,0,0,0)"
@@ -35,7 +36,8 @@ def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False,
     predicted = {t.mode: t.predicted for t in shown}
     used = [{s.lane for s in (*spans[t.mode], *predicted[t.mode])} for t in shown]
     lanes = [[lane for lane in Lane if lane in there] for there in used]
-    gap = (GROUP_GAP if own_axes else GROUP_GAP - 20) + POLICY_LINE * any(map(_policy, shown))
+    titles = [_subtitle(t) for t in shown]
+    gap = (GROUP_GAP if own_axes else GROUP_GAP - 20) + MORE_LINE * max(title.count("<br>") for title in titles)
     lane_heights = [PREDICTED_LANE_HEIGHT if predicted[t.mode] else LANE_HEIGHT for t in shown]
     height = 110 + sum(h * len(group) + gap for h, group in zip(lane_heights, lanes, strict=True))
     base = theme.figure(_title(shown), height=height, x="", y="")
@@ -45,7 +47,7 @@ def timeline_figure(traces: Sequence[Trace], *, until_first_token: bool = False,
         shared_xaxes=not own_axes,
         row_heights=[h * (len(group) + 0.5) for h, group in zip(lane_heights, lanes, strict=True)],
         vertical_spacing=min(gap / height, 0.8 / len(shown)),
-        subplot_titles=[_subtitle(t) for t in shown],
+        subplot_titles=titles,
     ).update_layout(base.layout)
     for row, (trace, group) in enumerate(zip(shown, lanes, strict=True), start=1):
         for lane in group:
@@ -144,7 +146,9 @@ def _subtitle(trace: Trace) -> str:
     expected, came = trace.predicted_ttft_ms, theme.duration(trace.ttft_ms)
     # Short enough for a phone, where Plotly cuts off what does not fit.
     said = f"first token after {came}" if expected is None else f"{came}, predicted {theme.duration(expected)}"
-    return f"<b>{theme.MODE_LABELS[trace.mode]}</b> · {said}{state}{_policy(trace)}"
+    name = theme.MODE_LABELS[trace.mode]
+    between = " · " if len(name) <= NAME_CHARS or not state else "<br>"
+    return f"<b>{name}</b>{between}{said}{state}{_policy(trace)}"
 
 
 def _policy(trace: Trace) -> str:
