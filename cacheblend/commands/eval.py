@@ -78,7 +78,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=options.one_of(Deviation),
         default=[blend.deviation],
         metavar="PART",
-        help=f"what HKVD compares: {', '.join(Deviation)} ({blend.deviation})",
+        help=f"which part of the KV a deviation compares: {', '.join(Deviation)} ({blend.deviation})",
     )
     command.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
     command.add_argument("--passages", type=int, default=CHUNKS, help="chunks per question (6)")
