@@ -207,6 +207,11 @@ def apart(told: str) -> tuple[str, str]:
     return how, recipe or RECIPE[Recipe.BARE].behind
 
 
+def picks_none(told: str) -> bool:
+    """Whether a description is of full reuse: there is nothing to say of how tokens were chosen."""
+    return told.startswith(POLICY["none"].title)
+
+
 def in_short(told: str) -> str:
     """A description without settings: “query attention, behind a neutral text”."""
     how, _, recipe = told.partition(_MADE)

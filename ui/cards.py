@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from cacheblend.policies import PRIME_RECIPE, RECIPE, apart, is_papers
+from cacheblend.policies import PRIME_RECIPE, RECIPE, apart, is_papers, picks_none
 from cacheblend.samples import SampleQuestion, is_right
 from cacheblend.trace import COMPARED, ON_CHUNKS, ON_REPLIES, Comparison, Lane, Mode, Trace
 from ui import replies, words
@@ -183,7 +183,7 @@ def _made(card: Card, trace: Trace) -> Iterator[tuple[str, str]]:
         return
     if card.mode is Mode.PREFIX:
         yield "found in the store", f"{words.share(1 - trace.recomputed_share)} of the context"
-    if card.mode in (Mode.BLEND, Mode.PRIME):
+    if card.mode in (Mode.BLEND, Mode.PRIME) and not picks_none(trace.policy):
         yield "tokens chosen by", words.text(apart(trace.policy)[0])
     if card.mode in ON_CHUNKS:
         yield "chunks made", words.text(apart(trace.policy)[1])

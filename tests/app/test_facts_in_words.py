@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from cacheblend.policies import POLICY
 from cacheblend.samples import SampleQuestion
 from cacheblend.trace import COMPARED, Fidelity, Lane, Mode, Span
 from tests.app.fakes import TTFT_MS, fake_comparison, fake_trace, recorded_comparison
 from tests.synthetic import HOSTILE
 from ui import cards, excerpts, words
 from ui.cards import Card, Phase
+from ui.tabs import inspect
 from ui.verdict import Tone, verdict
 
 
@@ -109,3 +111,16 @@ def test_chunks_of_a_recorded_run_are_shown_with_their_text():
     assert all(e.text and e.num_tokens for e in found)
     assert "in prompt order" in excerpts.render(found)
     assert excerpts.render([]) == ""
+
+
+def test_nothing_is_said_of_choosing_where_no_token_was_recomputed():
+    comparison = recorded_comparison()
+    blend = comparison.trace(Mode.BLEND)
+    assert "tokens chosen by HKVD" in inspect.inspected(comparison)
+    none = replace(blend, policy=POLICY["none"].title)
+    traces = tuple(none if trace is blend else trace for trace in comparison.traces)
+    said = inspect.inspected(replace(comparison, traces=traces))
+    assert "no token recomputed, chunks made bare" in said and "chosen" not in said
+    assert "chosen" not in cards.render(
+        Card(mode=Mode.BLEND, phase=Phase.DONE, trace=none, full=comparison.trace(Mode.FULL))
+    )

@@ -10,7 +10,7 @@ import gradio as gr
 import numpy as np
 
 from cacheblend.analysis import pool_columns
-from cacheblend.policies import in_short
+from cacheblend.policies import in_short, picks_none
 from cacheblend.trace import Comparison, Mode
 from ui.components.codec import encode, top_of
 from ui.components.prompt import integer, prompt_payload
@@ -76,7 +76,7 @@ def _selected_title(comparison: Comparison) -> str:
         return ""
     fused = comparison.inspection.fused
     trace = comparison.trace(fused)
-    chosen = f", chosen by {in_short(trace.policy).partition(',')[0]}" if trace else ""
+    chosen = f", chosen by {in_short(trace.policy).partition(',')[0]}" if trace and not picks_none(trace.policy) else ""
     return f"Tokens each layer of {theme.MODE_LABELS[fused]} computes{chosen}"
 
 

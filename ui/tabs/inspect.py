@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from cacheblend.policies import apart
+from cacheblend.policies import apart, picks_none
 from cacheblend.trace import Comparison, Mode, Trace
 from ui import inspecting, notices, words
 from ui.cards import TITLES, Card
@@ -109,8 +109,9 @@ def inspected(comparison: Comparison) -> str:
         return ""
     how, made = (words.text(part) for part in apart(trace.policy))
     title = words.text(_title(trace, trace.mode))
+    chosen = "no token recomputed" if picks_none(trace.policy) else f"tokens chosen by {how}"
     return (
-        f'<p class="inspected mode-{trace.mode}"><b>{title}</b>: tokens chosen by {how}, chunks made {made}. '
+        f'<p class="inspected mode-{trace.mode}"><b>{title}</b>: {chosen}, chunks made {made}. '
         "Full reuse is on the same chunk caches.</p>"
     )
 
