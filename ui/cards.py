@@ -190,6 +190,11 @@ def _made(card: Card, trace: Trace) -> Iterator[tuple[str, str]]:
     yield "recomputed", f"{words.count(trace.recomputed_tokens, 'token')} · {words.share(trace.recomputed_share)}"
 
 
+def _size(nbytes: int) -> str:
+    """Bytes that stay on one line."""
+    return f'<span class="size">{words.nbytes(nbytes)}</span>'
+
+
 def _distance(card: Card, trace: Trace) -> Iterator[tuple[str, str]]:
     """How far it is from full, as far as the two can be compared."""
     if card.full is None:
@@ -210,10 +215,10 @@ def _caches(card: Card, trace: Trace) -> Iterator[tuple[str, str]]:
     elif card.mode is not Mode.PREFIX:
         yield "chunk caches", "not used"
     if card.mode is Mode.PREFIX and trace.stored_nbytes is not None:
-        yield "kept for this beginning alone", words.nbytes(trace.stored_nbytes)
-        yield "of that, new", words.nbytes(trace.stored_new_nbytes or 0)
+        yield "kept for this beginning alone", _size(trace.stored_nbytes)
+        yield "of that, new", _size(trace.stored_new_nbytes or 0)
         if card.chunks_nbytes is not None:
-            yield "the chunks’ caches, for any order", words.nbytes(card.chunks_nbytes)
+            yield "the chunks’ caches, for any order", _size(card.chunks_nbytes)
 
 
 def _verdict(card: Card, expected: SampleQuestion | None) -> str:
