@@ -98,7 +98,9 @@ def locked_token(opened: Opened, name: str) -> int:
 
 
 def range_shown(opened: Opened, name: str) -> tuple[int, int]:
-    found = re.search(r"(?:Tokens|attended) (\d+)–(\d+)", opened.widget(name).locator(".cb-hint").inner_text())
+    hint, told = opened.widget(name).locator(".cb-hint"), re.compile(r"(?:Tokens|attended) (\d+)–(\d+)")
+    expect(hint).to_contain_text(told)  # not while the part is being computed
+    found = told.search(hint.inner_text())
     assert found is not None
     return int(found[1]), int(found[2])
 

@@ -139,6 +139,7 @@ def test_hostile_and_long_questions_are_text(page: Page, lab: Live):
     pick_sample(page)
     show(page, "Experiments")
     long = "why " * 300
+    expect(page.locator("#experiment-questions textarea")).not_to_have_value("")  # the sample's own come first
     page.locator("#experiment-questions textarea").fill(f"{HOSTILE}\n{long}\n{{{{value}}}} ${{7*7}}")
     run(page)
     page.locator("#experiment-question input").click()

@@ -115,8 +115,8 @@ def test_the_true_deviation_is_the_distance_to_transformers_own_forward(llama):
     front = llama.plan.context_tokens
     layers = [((a[1] - b[1])[:front] ** 2).sum(dim=(1, 2)) for a, b in zip(full, reuse, strict=True)]
     wanted = torch.stack([d / d.mean() for d in layers[1:]])
-    torch.testing.assert_close(found[1:], wanted, atol=1e-4, rtol=1e-3)
-    assert float(found[1:, : len(llama.prefix)].max()) < 1e-6, "the first segment has seen all there is"
+    torch.testing.assert_close(found[1:], wanted, atol=1e-3, rtol=1e-3)
+    assert float(found[1:, : len(llama.prefix)].max()) < 1e-4, "the first segment has seen all there is"
 
 
 def test_late_query_attention_counts_the_later_half_and_leaves_out_the_first_segment():
