@@ -32,6 +32,11 @@ def run(page: Page) -> None:
     expect(page.locator("#experiment-status")).to_contain_text("Measured.")
 
 
+def wait_for_questions(page: Page) -> None:
+    """The sample's own questions are filled in when the tab opens."""
+    expect(page.locator("#experiment-questions textarea")).not_to_have_value("")
+
+
 def test_it_opens_on_a_recorded_result_without_a_model(page: Page, tmp_path):
     with live(tmp_path) as served:
         open_page(page, served.url)
@@ -51,6 +56,7 @@ def test_an_experiment_is_run_seen_and_exported(page: Page, lab: Live):
     open_page(page, lab.url)
     pick_sample(page)
     show(page, "Experiments")
+    wait_for_questions(page)
     expect(page.locator("#experiment-questions textarea")).to_have_value("Who wrote first?\nWhen was first written?")
     page.locator("#experiment-list button", has_text="Policy frontier").click()
     expect(page.locator("#experiment-list [aria-pressed=true]")).to_be_focused()
@@ -78,6 +84,7 @@ def test_a_point_that_is_clicked_opens_in_inspect(page: Page, lab: Live):
     open_page(page, lab.url)
     pick_sample(page)
     show(page, "Experiments")
+    wait_for_questions(page)
     run(page)
     expect(page.locator("#experiment-point input")).to_have_value("full reuse · 2")
     middle = page.locator(POINT).nth(2)
@@ -90,6 +97,7 @@ def test_a_point_that_is_clicked_opens_in_inspect(page: Page, lab: Live):
     (kept,) = session.runs.values()
     assert kept.comparison.inspection is not None and kept.comparison.question == "Who wrote first?"
     show(page, "Experiments")
+    wait_for_questions(page)
     expect(page.locator("#experiment-point input")).not_to_have_value("full reuse · 2")
     show(page, "Timeline")
     expect(page.locator("#lanes .js-plotly-plot")).to_be_visible()
@@ -102,6 +110,7 @@ def test_a_point_is_chosen_and_opened_by_keyboard(page: Page, lab: Live):
     open_page(page, lab.url)
     pick_sample(page)
     show(page, "Experiments")
+    wait_for_questions(page)
     page.locator("#run-experiment").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#experiment-status")).to_contain_text("Measured.")
@@ -124,6 +133,7 @@ def test_an_experiment_can_be_stopped_and_another_can_follow(page: Page, tmp_pat
         pick_sample(page)
         served.engine.pause_s = 0.5
         show(page, "Experiments")
+        wait_for_questions(page)
         page.locator("#run-experiment").click()
         expect(page.locator("#experiment-status")).to_contain_text("of 6")
         expect(page.locator("#experiment-status [role=progressbar]")).to_be_visible()
@@ -138,8 +148,8 @@ def test_hostile_and_long_questions_are_text(page: Page, lab: Live):
     open_page(page, lab.url)
     pick_sample(page)
     show(page, "Experiments")
+    wait_for_questions(page)
     long = "why " * 300
-    expect(page.locator("#experiment-questions textarea")).not_to_have_value("")  # the sample's own come first
     page.locator("#experiment-questions textarea").fill(f"{HOSTILE}\n{long}\n{{{{value}}}} ${{7*7}}")
     run(page)
     page.locator("#experiment-question input").click()
@@ -159,6 +169,7 @@ def test_it_fits_a_phone_and_names_its_controls(browser: Browser, watch: Watch, 
     page = open_page(context.new_page(), lab.url)
     pick_sample(page)
     open_tab_on_a_phone(page, "Experiments")
+    wait_for_questions(page)
     run(page)
     expect(page.locator(POINT).first).to_be_visible()
     page.get_by_role("button", name="Points as a table").click()
@@ -177,6 +188,7 @@ def test_text_stands_out(browser: Browser, watch: Watch, lab: Live, scheme: str)
     page = open_page(context.new_page(), lab.url)
     pick_sample(page)
     show(page, "Experiments")
+    wait_for_questions(page)
     run(page)
     page.get_by_role("button", name="Points as a table").click()
     num_texts, too_weak = page.evaluate(CONTRAST.replace("#compare *", "#experiments *"))

@@ -140,7 +140,7 @@ def test_two_browsers_share_no_hit_and_a_restart_finds_ones_own(browser: Browser
     with live(tmp_path / "samples", store=store) as served:
         for context in contexts:
             board = indexed(context, watch, served)
-            expect(board.locator(".holdings caption")).to_contain_text("3 chunks of yours")
+            expect(board.locator(".holdings caption")).to_contain_text("3 of yours")
         expect(board.locator(".holdings caption")).to_contain_text("Others: 6 entries")  # in memory and on disk
         assert [tier.entries for tier in served.engine.store.stats] == [6, 6]
         leave(contexts)
