@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import sys
 from dataclasses import dataclass
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -16,6 +18,13 @@ from cacheblend.kv import ChunkKey, ChunkKV
 from cacheblend.models.layerwise import LayerwiseModel
 from cacheblend.prompt import PromptPlan
 from tests.tiny import FAMILIES, random_ids, tiny
+
+ENDS_S = 120
+
+
+def pytest_unconfigure() -> None:
+    """A process that a thread keeps after the last test fails, and says where that thread is."""
+    faulthandler.dump_traceback_later(ENDS_S, exit=True, file=sys.__stderr__)
 
 
 @dataclass

@@ -12,11 +12,13 @@ Result = TypeVar("Result")
 
 Tell = Callable[..., None]
 
+THREADS = "studio job"  # how their names begin
+
 
 def stream(job: Callable[[Tell], Result], show: Callable[..., Shown]) -> Generator[Shown, None, Result]:
     """Run `job(tell)` in a thread; yield show(…) of what it tells, return the job's result or raise what it raised."""
     told: queue.SimpleQueue[tuple[object, ...] | Future[Result]] = queue.SimpleQueue()
-    executor = ThreadPoolExecutor(max_workers=1)
+    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=THREADS)
     future = executor.submit(job, lambda *what: told.put(what))
     future.add_done_callback(told.put)  # put once, last
     executor.shutdown(wait=False)

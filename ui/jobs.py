@@ -13,8 +13,8 @@ from gradio.events import Dependency
 from ui import notices
 from ui.frame import Page
 from ui.guard import STOPPED
+from ui.studio import STOP_WAIT_S
 
-STOP_WAIT_S = 10.0  # a job looks at its switch between layers and between tokens
 FAILED = notices.failed(["This could not be done: the value was refused, the queue is full, or something broke."])
 WAITING = notices.progress("Waiting for the model")
 

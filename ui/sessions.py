@@ -163,6 +163,16 @@ class Sessions:
         if session is not None:
             session.stop()
 
+    def stop(self, wait_s: float) -> None:
+        """Ask every visitor's job to end, and wait at most so long until they have."""
+        deadline = time.monotonic() + wait_s
+        with self._lock:
+            visitors = list(self._by_id.values())
+        for session in visitors:
+            session.stop()
+        for session in visitors:
+            session.stop(max(0.0, deadline - time.monotonic()))
+
     def _drop_expired(self) -> None:
         oldest = self._clock() - self._time_to_live_s
         for session in [s for s in self._by_id.values() if s.used_at < oldest]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cacheblend.samples import Sample, SampleQuestion
 
 RECORDED = "recorded"
+STOP_WAIT_S = 10.0  # a job looks at its switch between layers and between tokens
 
 Say = Callable[[str], None]
 
@@ -68,7 +69,11 @@ class Studio:
         return engine.of("" if self.shares_caches else session.tenant, session.recipes)
 
     def close(self) -> None:
-        """Write down the chunk caches that are not written yet, and let go of the store."""
+        """End what is still under way, write down the chunk caches that are not written yet, and let go of the store.
+
+        A job that went on would keep the process until its end, with a store that is closed.
+        """
+        self.sessions.stop(STOP_WAIT_S)
         if self._engine is not None:
             self._engine.store.close()
 

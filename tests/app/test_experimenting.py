@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
+import time
+from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
@@ -17,6 +19,7 @@ from tests.app.fakes import FakeEngine, fake_studio, indexed, sample
 from tests.synthetic import HOSTILE
 from tests.unit.evaluation.results import hostile, result
 from ui import asking, experiment_view, experimenting, guard, opening, performed
+from ui.background import THREADS
 from ui.experimenting import Pace, Wish, parse
 from ui.panes.experiment_result import figure_of, report_of
 from ui.performed import Performed
@@ -132,7 +135,35 @@ def test_whoever_leaves_stops_it(studio, session):
     steps = experimenting.run(studio, session, WISH)
     next(step for step in steps if "0 of 6" in step.status)
     steps.close()
-    assert studio.turn.acquire(timeout=10), "an experiment went on for a visitor who had left"
+    assert not still_running(), "an experiment went on for a visitor who had left"
+    assert not studio.turn.locked()
+
+
+def test_closing_the_page_ends_it(studio, session):
+    """Else the process would stay until the experiment's end."""
+    done = []
+    reader = threading.Thread(target=lambda: done.extend(guard.guarded(endless(studio, session), experimenting.Step)))
+    reader.start()
+    while session._job is None:
+        time.sleep(0.01)
+    studio.close()
+    reader.join(10)
+    assert not reader.is_alive() and not still_running() and not studio.turn.locked()
+    assert "Stopped" in done[-1].status and not session.experiments
+
+
+def endless(studio, session):
+    """Twenty questions, a second each."""
+    studio.engine(lambda said: None).pause_s = 1.0
+    return experimenting.run(studio, session, replace(WISH, questions=tuple(f"Who was number {i}?" for i in range(20))))
+
+
+def still_running():
+    """The jobs that have not ended after some time."""
+    jobs = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
+    for job in jobs:
+        job.join(10)
+    return [job.name for job in jobs if job.is_alive()]
 
 
 def test_the_turn_is_free_between_two_runs():
