@@ -40,14 +40,7 @@ def add_arguments(ask: argparse.ArgumentParser) -> None:
     """Say what `ask` takes."""
     ask.add_argument("files", nargs="+", type=Path, metavar="FILE", help="PDF, DOCX, HTML, Markdown or text")
     ask.add_argument("--question", required=True)
-    ask.add_argument(
-        "--modes",
-        nargs="+",
-        type=options.one_of(Mode),
-        default=list(COMPARED),
-        metavar="MODE",
-        help=f"which of {', '.join(Mode)} ({' '.join(COMPARED)})",
-    )
+    options.add_several(ask, "--modes", Mode, COMPARED, "which ways to answer")
     ask.add_argument(
         "--ratio", type=_ratio, default=0.15, help="share of context tokens blend recomputes (0.15), or “auto”"
     )

@@ -39,14 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"a .json, .jsonl, .csv or .tsv file, a folder, or on the hub: {', '.join(hub.SETS)}, hub:OWNER/NAME",
     )
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="rows, configuration and summary")
-    command.add_argument(
-        "--modes",
-        nargs="+",
-        type=options.one_of(Mode),
-        default=list(COMPARED),
-        metavar="MODE",
-        help=f"which of {', '.join(Mode)} ({' '.join(COMPARED)})",
-    )
+    options.add_several(command, "--modes", Mode, COMPARED, "which ways to answer")
     command.add_argument("--ratios", nargs="+", type=float, default=[blend.share], help="of blend (0.15)")
     command.add_argument(
         "--policies",
@@ -56,29 +49,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="POLICY",
         help=f"which tokens blend recomputes: {', '.join(POLICIES)} (hkvd)",
     )
-    command.add_argument(
-        "--recipes",
-        nargs="+",
-        type=options.one_of(Recipe),
-        default=[blend.recipe],
-        metavar="RECIPE",
-        help=f"what stood in front of a chunk when its cache was made: {', '.join(Recipe)} (bare)",
+    options.add_several(
+        command, "--recipes", Recipe, [blend.recipe], "what stood in front of a chunk when its cache was made"
     )
-    command.add_argument(
-        "--selectors",
-        nargs="+",
-        type=options.one_of(Selector),
-        default=[blend.selector],
-        metavar="SELECTOR",
-        help=f"when blend chooses: {', '.join(Selector)} ({blend.selector})",
-    )
-    command.add_argument(
-        "--deviations",
-        nargs="+",
-        type=options.one_of(Deviation),
-        default=[blend.deviation],
-        metavar="PART",
-        help=f"which part of the KV a deviation compares: {', '.join(Deviation)} ({blend.deviation})",
+    options.add_several(command, "--selectors", Selector, [blend.selector], "when blend chooses")
+    options.add_several(
+        command, "--deviations", Deviation, [blend.deviation], "which part of the KV a deviation compares"
     )
     command.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
     command.add_argument("--passages", type=int, default=CHUNKS, help="chunks per question (6)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TypeVar
@@ -35,6 +35,20 @@ def one_of(names: type[Named]) -> Callable[[str], Named]:
             raise argparse.ArgumentTypeError(f"“{text}” is none of {', '.join(names)}") from error
 
     return read
+
+
+def add_several(
+    parser: argparse.ArgumentParser, flag: str, names: type[Named], default: Sequence[Named], what: str
+) -> None:
+    """Take one or several names of a closed set; `what` tells which."""
+    parser.add_argument(
+        flag,
+        nargs="+",
+        type=one_of(names),
+        default=list(default),
+        metavar=flag.strip("-").removesuffix("s").upper(),
+        help=f"{what}: {', '.join(names)} ({' '.join(default)})",
+    )
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

@@ -25,7 +25,7 @@ def deviations(bench: Bench) -> Iterator[np.ndarray]:
         bench.step(number, len(asked), f"looking into question {number + 1} of {len(asked)}")
         matrix = _deviations(bench, one)
         if matrix is None:
-            bench.left_out.append(f"“{shown(one)}” is left out: it has one chunk, and nothing stands before that.")
+            bench.left_out.append(f"{shown(one)} is left out: nothing stands before it.")
         else:
             yield matrix
     bench.step(len(asked), len(asked), "done")

@@ -11,16 +11,22 @@ from dataclasses import replace
 from statistics import median
 
 from cacheblend.config import BlendConfig
-from cacheblend.engine import Engine
+from cacheblend.evaluation.experiments import rounds
 from cacheblend.evaluation.experiments.base import Bench
 from cacheblend.evaluation.experiments.means import mean_points
-from cacheblend.evaluation.experiments.rounds import mean_kl
-from cacheblend.evaluation.experiments.timed import QUESTIONS, ROUNDS, fitting, plan_of, ttft_ms, warm_up, with_store
+from cacheblend.evaluation.experiments.timed import (
+    QUESTIONS,
+    ROUNDS,
+    fitting,
+    knowing_first_chunk,
+    plan_of,
+    ttft_ms,
+    warm_up,
+)
 from cacheblend.evaluation.measure import Measure
 from cacheblend.evaluation.points import Point
 from cacheblend.loading import PRESETS, Device, LoadConfig
-from cacheblend.prompt import PromptPlan
-from cacheblend.trace import Mode, SegmentKind
+from cacheblend.trace import Mode
 
 MODES = (Mode.PREFIX, Mode.REUSE, Mode.BLEND)
 EMULATED = tuple(sorted((d for d in PRESETS if d.bandwidth < math.inf), key=lambda d: -d.bandwidth))
@@ -43,7 +49,7 @@ def run(bench: Bench) -> list[Point]:
     for one in asked:
         plan = plan_of(bench, one.question, one.hits)
         bench.engine.precompute([hit.chunk for hit in one.hits], cancel=bench.cancel)
-        prefixed = replace(bench, engine=knowing_first_chunk(bench, plan))
+        prefixed = replace(bench, engine=knowing_first_chunk(bench.engine, plan, bench.cancel))
         taken: dict[tuple[Mode, int], list[float]] = defaultdict(list)
         for _ in range(ROUNDS):
             bench.step(done, total, "full recompute")
@@ -62,9 +68,8 @@ def run(bench: Bench) -> list[Point]:
         measure.full()
         for mode, number in settings:
             bench.step(done, total, f"quality of {mode}, {device_name(DEVICES[number])}")
-            measure.engine = knowing_first_chunk(bench, plan) if mode is Mode.PREFIX else bench.engine
-            trace = measure.run(mode, BlendConfig(ratio=bench.ratio), loading(number))
-            found[DISTANCE, mode, number].append(mean_kl(trace))
+            trace = rounds.run(measure, mode, BlendConfig(ratio=bench.ratio), loading(number))
+            found[DISTANCE, mode, number].append(rounds.mean_kl(trace))
             done += 1
     bench.step(total, total, "done")
     return [
@@ -83,18 +88,6 @@ def run(bench: Bench) -> list[Point]:
 def loading(number: int) -> LoadConfig:
     """Layer by layer from one of DEVICES, while the layer in front is computed."""
     return LoadConfig(device=DEVICES[number])
-
-
-def knowing_first_chunk(bench: Bench, plan: PromptPlan) -> Engine:
-    """An engine that has stored what another question behind the same first chunk leaves: the best case of the paper's.
-
-    A store in which the same question left its whole prompt would say nothing of prefix caching.
-    """
-    engine = with_store(bench.engine, 2 * plan.num_tokens * bench.engine.kv_bytes_per_token)
-    first = next(i for i, segment in enumerate(plan.context) if segment.kind is SegmentKind.CHUNK)
-    borders = [segment.stop for segment in plan.context[: first + 1]]
-    engine.caches.precompute_prefix(plan.token_ids[: borders[-1]], borders=borders, cancel=bench.cancel)
-    return engine
 
 
 def device_name(device: Device | None) -> str:

@@ -5,22 +5,18 @@ Knows an engine through Measure; nothing of what is done with the traces, of whi
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cacheblend.caches import ChunkCaches
 from cacheblend.config import BlendConfig
 from cacheblend.documents import plain_tokenizer
-from cacheblend.engine import DEFAULT_BLEND, Engine
+from cacheblend.engine import DEFAULT_BLEND, DEFAULT_LOADING, Engine
 from cacheblend.evaluation.experiments.base import Asked, Bench
+from cacheblend.evaluation.experiments.timed import TOO_SMALL, knowing_first_chunk, shown
 from cacheblend.evaluation.measure import Measure
 from cacheblend.evaluation.scores import score
-from cacheblend.loading import StoreConfig
-from cacheblend.store import open_store
-from cacheblend.trace import ON_CHUNKS, Mode, Recipe, SegmentKind, Trace
-
-SHOWN_CHARS = 60  # of a question, where it is named
+from cacheblend.loading import LoadConfig
+from cacheblend.trace import ON_CHUNKS, Mode, Recipe, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +57,9 @@ def rounds(
     """
     recipes = {setting.blend.of(setting.mode).recipe for setting in settings if setting.mode in ON_CHUNKS}
     cases = bench.asked if cases is None else cases
-    total, cold = len(cases) * (1 + len(settings)), 0
+    total, cold = len(cases) * (1 + len(settings)), False
     if timed:
-        warm_up(bench)
+        _warm_up(bench)
     for number, asked in enumerate(cases):
         done, which = number * (1 + len(settings)), f"question {number + 1} of {len(cases)}"
         bench.step(done, total, f"{which}, full recompute")
@@ -78,13 +74,13 @@ def rounds(
             )
             measure.precompute(recipe for recipe in Recipe if recipe in recipes)
         except ValueError as error:  # the prompt, or a chunk behind its recipe, is longer than the model takes
-            bench.left_out.append(f"{_shown(asked)} is left out: {error}")
+            bench.left_out.append(f"{shown(asked)} is left out: {error}")
             continue
         full, traces = measure.full(), []
         for i, setting in enumerate(settings, 1):
             bench.step(done + i, total, f"{which}, {setting.what}")
-            traces.append(_run(measure, setting))
-        cold += sum(not trace.is_warm for trace in traces if trace.mode in ON_CHUNKS)
+            traces.append(run(measure, setting.mode, setting.blend))
+        cold |= any(not trace.is_warm for trace in traces if trace.mode in ON_CHUNKS)
         yield Round(
             asked=asked,
             full=full,
@@ -93,13 +89,11 @@ def rounds(
             f1=tuple(gold_f1(bench.engine, asked, trace) for trace in traces),
         )
     if timed and cold:
-        bench.left_out.append(
-            f"The store is too small for the chunks: {cold} runs had to prefill some, as part of TTFT."
-        )
+        bench.left_out.append(TOO_SMALL)
     bench.step(total, total, "done")
 
 
-def warm_up(bench: Bench) -> None:
+def _warm_up(bench: Bench) -> None:
     """Run the first question that fits once: what a process does only once is no part of any TTFT."""
     for asked in bench.asked:
         bench.step(0, 1, "warming up")
@@ -124,33 +118,13 @@ def mean_kl(trace: Trace) -> float:
     return trace.fidelity.mean_kl
 
 
-def _run(measure: Measure, setting: Setting) -> Trace:
-    if setting.mode is not Mode.PREFIX:
-        return measure.run(setting.mode, setting.blend)
+def run(measure: Measure, mode: Mode, blend: BlendConfig, loading: LoadConfig = DEFAULT_LOADING) -> Trace:
+    """One run; prefix caching knows the first chunk and nothing else."""
+    if mode is not Mode.PREFIX:
+        return measure.run(mode, blend, loading)
     usual = measure.engine
-    measure.engine = _knowing_first_chunk(measure)
+    measure.engine = knowing_first_chunk(usual, measure.plan, measure.cancel)
     try:
-        return measure.run(Mode.PREFIX)
+        return measure.run(mode, blend, loading)
     finally:
         measure.engine = usual
-
-
-def _knowing_first_chunk(measure: Measure) -> Engine:
-    """The engine with a store of its own that holds the prompt's beginning, up to its first chunk's end.
-
-    What another prompt with the same first chunk leaves behind: the best case of prefix caching in the paper's
-    evaluation. The engine's own store may hold more, from the same question asked before, or less.
-    """
-    plan, engine = measure.plan, copy.copy(measure.engine)
-    size = 2 * plan.num_tokens * engine.kv_bytes_per_token
-    engine.store = open_store(StoreConfig(memory_bytes=size, accelerator_bytes=size), engine.model.device)
-    engine.caches = ChunkCaches(engine.model, engine.store)
-    first = next(i for i, segment in enumerate(plan.context) if segment.kind is SegmentKind.CHUNK)
-    borders = [segment.stop for segment in plan.context[: first + 1]]
-    engine.caches.precompute_prefix(plan.token_ids[: borders[-1]], borders=borders, cancel=measure.cancel)
-    return engine
-
-
-def _shown(asked: Asked) -> str:
-    short = asked.question if len(asked.question) <= SHOWN_CHARS else f"{asked.question[:SHOWN_CHARS]}…"
-    return f"“{short}” with {len(asked.hits)} chunks"

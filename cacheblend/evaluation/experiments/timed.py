@@ -1,4 +1,4 @@
-"""What experiments about time share: the questions that fit, one timed prefill, an engine with a store of its own.
+"""What experiments share: the questions that fit, one timed prefill, an engine with a store of its own.
 
 Knows an engine; nothing of answers or of what is compared.
 """
@@ -6,6 +6,7 @@ Knows an engine; nothing of answers or of what is compared.
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import shorten
@@ -19,7 +20,7 @@ from cacheblend.prompt import PromptPlan, PromptTooLongError
 from cacheblend.retrieval import Hit
 from cacheblend.run import Prefilled
 from cacheblend.store import MemoryTier, Store
-from cacheblend.trace import ON_CHUNKS, Lane, Mode
+from cacheblend.trace import ON_CHUNKS, Lane, Mode, SegmentKind
 
 ROUNDS = 3  # of which the median counts
 SHOWN_CHARS = 60  # of a question, where it is named
@@ -35,7 +36,7 @@ def fitting(bench: Bench, most: int | None = None) -> list[Asked]:
             plan_of(bench, one.question, one.hits)
             fits.append(one)
         except PromptTooLongError as error:
-            bench.left_out.append(f"“{shown(one)}” is left out: {error}")
+            bench.left_out.append(f"{shown(one)} is left out: {error}")
     if most is not None and len(fits) > most:
         first = "first" if most == 1 else f"first {most}"
         bench.left_out.append(f"Measured with the {first} of {len(fits)} questions.")
@@ -45,7 +46,8 @@ def fitting(bench: Bench, most: int | None = None) -> list[Asked]:
 
 def shown(asked: Asked) -> str:
     """A question as it is named in a sentence."""
-    return shorten(asked.question, SHOWN_CHARS, placeholder="…")
+    chunks = "1 chunk" if len(asked.hits) == 1 else f"{len(asked.hits)} chunks"
+    return f"“{shorten(asked.question, SHOWN_CHARS, placeholder='…')}” with {chunks}"
 
 
 def plan_of(bench: Bench, question: str, hits: Sequence[Hit]) -> PromptPlan:
@@ -80,6 +82,19 @@ def with_store(engine: Engine, room: int) -> Engine:
     other = copy.copy(engine)
     other.store = Store([MemoryTier(room, engine.model.device)])
     other.caches = ChunkCaches(engine.model, other.store)
+    return other
+
+
+def knowing_first_chunk(engine: Engine, plan: PromptPlan, cancel: threading.Event | None = None) -> Engine:
+    """The same engine with a store that holds the prompt's beginning alone, up to its first chunk's end.
+
+    What another question behind the same first chunk leaves: the best case of prefix caching in the paper's evaluation.
+    The engine's own store may hold more, where the same question was asked before, or less.
+    """
+    other = with_store(engine, 2 * plan.num_tokens * engine.kv_bytes_per_token)
+    first = next(i for i, segment in enumerate(plan.context) if segment.kind is SegmentKind.CHUNK)
+    borders = [segment.stop for segment in plan.context[: first + 1]]
+    other.caches.precompute_prefix(plan.token_ids[: borders[-1]], borders=borders, cancel=cancel)
     return other
 
 

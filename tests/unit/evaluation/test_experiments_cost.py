@@ -154,7 +154,7 @@ def test_fig08_counts_only_chunks_after_the_first(bench):
     }
     assert all(-1 <= p.y <= 1 and p.n == 2 for p in points)
     alone = Bench(engine=bench.engine, asked=(ask(0, chunks=1),), max_new_tokens=4)
-    assert fig08.run(alone) == [] and "one chunk" in alone.left_out[0]
+    assert fig08.run(alone) == [] and "1 chunk" in alone.left_out[0]
 
 
 SERVED = {
@@ -256,7 +256,7 @@ def test_a_store_too_small_for_the_chunks_is_said_once():
 
 
 def test_long_questions_are_named_shortly():
-    assert timed.shown(Asked(question="who " * 40, hits=ask(0).hits)).endswith("who…")
+    assert timed.shown(Asked(question="who " * 40, hits=ask(0).hits[:1])).endswith("who…” with 1 chunk")
 
 
 def test_how_many_questions_were_measured_is_said(engine):

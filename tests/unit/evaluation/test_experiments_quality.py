@@ -17,6 +17,7 @@ from cacheblend.evaluation.experiments import fig02, fig06, fig12, fig13, fig16,
 from cacheblend.evaluation.experiments.base import Asked, Bench
 from cacheblend.evaluation.experiments.means import closed_points, mean_points
 from cacheblend.evaluation.experiments.rounds import Setting, rounds
+from cacheblend.evaluation.experiments.timed import TOO_SMALL
 from cacheblend.evaluation.measure import Measure
 from cacheblend.evaluation.points import Picked, Point
 from cacheblend.fusion.extend import KVCache
@@ -197,7 +198,7 @@ def test_caches_for_which_the_store_is_too_small_are_said_where_time_counts():
     watched = bench(small, asked=(asked(1),))
     done = list(rounds(watched, [Setting("reuse", Mode.REUSE)], timed=True))
     assert not done[0].traces[0].is_warm
-    assert watched.left_out == ["The store is too small for the chunks: 1 runs had to prefill some, as part of TTFT."]
+    assert watched.left_out == [TOO_SMALL]
 
 
 def test_nothing_but_numbers_is_kept_from_one_question_to_the_next(engine):
