@@ -38,7 +38,8 @@ def settings(ratios: list[float]) -> tuple[Setting, ...]:
     blends += [BlendConfig(ratio=PAPER, deviation=deviation) for deviation in (Deviation.KEY, Deviation.BOTH)]
     blends += [BlendConfig(ratio=PAPER, policy=policy, recipe=Recipe.NEUTRAL) for policy in ("hkvd", "query")]
     blends += [
-        BlendConfig(ratio=PAPER, policy="late-query", recipe=recipe) for recipe in (Recipe.PREFIX, Recipe.SIMILAR)
+        BlendConfig(ratio=PAPER, policy="late-query", recipe=recipe)
+        for recipe in (Recipe.PREFIX, Recipe.NEUTRAL, Recipe.SIMILAR)
     ]
     made = [Setting(Mode.FULL), Setting(Mode.UNPLACED)]
     made += [Setting(Mode.REUSE, BlendConfig(recipe=recipe)) for recipe in Recipe]

@@ -53,9 +53,15 @@ class BlendConfig:
         return self.ratio
 
     def of(self, mode: Mode) -> Self:
-        """The settings that a mode goes by: PRIME has a policy and a recipe of its own, UNPLACED takes bare chunks."""
+        """The settings that a mode goes by: PRIME has its own but for the ratio, UNPLACED takes bare chunks."""
         if mode is Mode.PRIME:
-            return replace(self, policy=PRIME.policy, recipe=PRIME.recipe, deviation=PRIME.deviation)
+            return replace(
+                self,
+                policy=PRIME.policy,
+                recipe=PRIME.recipe,
+                deviation=PRIME.deviation,
+                write_back=PRIME.write_back,
+            )
         return replace(self, recipe=Recipe.BARE) if mode is Mode.UNPLACED else self
 
     def selection(self, mode: Mode) -> SelectionPolicy:
@@ -71,7 +77,9 @@ class BlendConfig:
         """Name the policy of a mode for people."""
         of = self.of(mode)
         if mode in (Mode.BLEND, Mode.PRIME):
-            return described(of.policy, of.recipe, of.selector, of.deviation)
+            return described(
+                of.policy, of.recipe, of.selector, of.deviation, carries=of.write_back is WriteBack.CARRIED
+            )
         return behind("no rows", of.recipe) if mode in (Mode.REUSE, Mode.UNPLACED) else "all rows"
 
     def asked_ratio(self, mode: Mode) -> float:
@@ -81,4 +89,5 @@ class BlendConfig:
         return 0.0 if mode in (Mode.REUSE, Mode.UNPLACED) else 1.0
 
 
-PRIME = BlendConfig(policy=PRIME_POLICY, recipe=PRIME_RECIPE)  # our own best combination (README, “Policies”)
+# Our own best combination (README, “Policies”).
+PRIME = BlendConfig(policy=PRIME_POLICY, recipe=PRIME_RECIPE, write_back=WriteBack.CARRIED)

@@ -176,14 +176,18 @@ RECIPE = {
         explained="The system prefix and the two most similar chunks of the same collection.",
     ),
 }
-_MADE = "; chunks made "
+_CARRIED, _MADE = ", changes carried on", "; chunks made "
 
 
-def described(policy: str, recipe: Recipe, selector: Selector, deviation: Deviation) -> str:
-    """A policy with its settings and the recipe, as traces carry it; “bare” goes without saying."""
+def described(policy: str, recipe: Recipe, selector: Selector, deviation: Deviation, *, carries: bool = False) -> str:
+    """A policy with its settings and the recipe, as traces carry it; “bare” goes without saying.
+
+    carries: whether what recomputed tokens change by is carried on to those behind them.
+    """
     about = POLICY[policy]
     settings = ([f"{selector}"] if about.uses_selector else []) + ([f"by {deviation}"] if about.uses_deviation else [])
-    return behind(" ".join([about.title, ", ".join(settings)]).rstrip(), recipe)
+    how = " ".join([about.title, ", ".join(settings)]).rstrip()
+    return behind(how + _CARRIED if carries else how, recipe)
 
 
 def behind(how: str, recipe: Recipe) -> str:

@@ -98,8 +98,11 @@ def _forward(hf_model, token_ids, positions, visible):
     return out.logits[0], layers
 
 
-def naive_llama_blend(hf_model, prefix, chunks, suffix, choose, write_all=True):
+def naive_llama_blend(hf_model, prefix, chunks, suffix, choose, write_all=True, carry=False):
     """A Llama that recomputes chosen rows over a mixed cache, row by row in plain loops.
+
+    carry: a cached row takes over half the mean change of the recomputed rows in front of it in its chunk, four more of
+    which count as unchanged.
 
     choose(layer, rows, deviations) → the rows that go on, where deviations is the squared distance of fresh values to
     cached values per row (None for suffix rows). Returns last logits and [(keys, values)] per layer.
@@ -142,6 +145,18 @@ def naive_llama_blend(hf_model, prefix, chunks, suffix, choose, write_all=True):
             )
         deviations = [float(((fresh[row][1] - values[row]) ** 2).sum()) if row < num_context else None for row in rows]
         kept = choose(layer, rows, deviations)
+        start = 0
+        for segment in (prefix, *chunks) if carry else ():
+            changes = []
+            for row in range(start, start + len(segment)):
+                if row in fresh:
+                    unplaced = [rotate(h, -row) for h in fresh[row][0] - keys[row]]
+                    changes.append((unplaced, fresh[row][1] - values[row]))
+                elif changes:
+                    for head in range(kv_heads):
+                        keys[row, head] += rotate(sum(k[head] for k, _ in changes) / (len(changes) + 4) / 2, row)
+                        values[row, head] += sum(v[head] for _, v in changes) / (len(changes) + 4) / 2
+            start += len(segment)
         for row in rows if write_all else kept:
             keys[row], values[row] = fresh[row]
         for row in kept:

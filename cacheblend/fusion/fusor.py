@@ -13,6 +13,7 @@ import torch
 
 from cacheblend import cancel as cancelling
 from cacheblend.fusion.attention import attend
+from cacheblend.fusion.carry import carry_on_
 from cacheblend.fusion.deviation import kv_deviation
 from cacheblend.fusion.extend import KVCache, LayerObserver
 from cacheblend.fusion.policies import SelectionPolicy, SelectionView
@@ -25,10 +26,11 @@ from cacheblend.trace import Deviation, Lane
 
 
 class WriteBack(StrEnum):
-    """Which fresh KV replaces cached KV where rows are dropped."""
+    """What fresh KV does to cached KV."""
 
-    PROJECTED = "projected"  # every row projected at that layer (the authors' code)
-    KEPT = "kept"  # only the rows that go on (LMCache)
+    PROJECTED = "projected"  # replaces it in every row projected at that layer (the authors' code)
+    KEPT = "kept"  # replaces it only in the rows that go on (LMCache)
+    CARRIED = "carried"  # as PROJECTED, and its change is carried on to rows not computed (ours, fusion/carry.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,9 @@ def fuse(
                 distance = _deviation(policy, deviation, rows, LayerKV(k, v), cached).masked_fill(pinned, 0.0)
                 kept = policy.select(SelectionView(layer, model.num_layers, rows, distance, pinned, plan, importance))
         with spans.span(Lane.COMPUTE, f"layer {layer}", layer):
-            written = slice(None) if kept is None or write_back is WriteBack.PROJECTED else kept
+            if write_back is WriteBack.CARRIED:
+                carry_on_(cached, LayerKV(k, v), rows, plan)
+            written = kept if kept is not None and write_back is WriteBack.KEPT else slice(None)
             cached.write(rows[written], k[written], v[written])
         if observer is not None:
             observer.layer(layer, hidden, rows, rows if kept is None else rows[kept])

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from cacheblend.fusion.carry import carry_on_
 from cacheblend.fusion.deviation import kv_deviation
 from cacheblend.fusion.fusor import WriteBack
 from cacheblend.kv import LayerKV
@@ -170,6 +171,8 @@ class LiveAttention:
             written = torch.ones_like(projected, dtype=torch.bool)
             if self._write_back is WriteBack.KEPT:
                 written = torch.isin(projected, kept)
+            if self._write_back is WriteBack.CARRIED:
+                carry_on_(LayerKV(k, v), LayerKV(fresh_k, fresh_v), projected, self._plan)
             q[projected] = fresh_q
             k[projected[written]], v[projected[written]] = fresh_k[written], fresh_v[written]
         return q, LayerKV(k, v)

@@ -140,7 +140,8 @@ def test_law_6_blend_is_the_naive_blend(ratio, write_back):
         case.chunks,
         case.suffix,
         top_values(plan.context_tokens, ratio),
-        write_all=write_back is WriteBack.PROJECTED,
+        write_all=write_back is not WriteBack.KEPT,
+        carry=write_back is WriteBack.CARRIED,
     )
     fused = fuse(case.model, plan, case.source(), HKVD(ratio=ratio), write_back=write_back)
     torch.testing.assert_close(fused.logits, logits, **EXACT)
@@ -185,18 +186,28 @@ class FixedRows(SelectionPolicy):
         return (torch.isin(view.rows, torch.tensor(self.positions)) | view.pinned).nonzero().squeeze(1)
 
 
-def test_law_7_recomputed_rows_do_not_see_the_future(case):
+@pytest.mark.parametrize("write_back", list(WriteBack))
+def test_law_7_recomputed_rows_do_not_see_the_future(case, write_back):
     """The released code's mask lets them; here a changed last context token leaves every earlier row as it was."""
-    positions = [8, 20, 21, 33, 50]
-    policy, context = FixedRows(positions), case.plan.context_tokens
-    before = fuse(case.model, case.plan, case.source(), policy).cache
+    policy, last = FixedRows([8, 20, 21, 33, 50, case.plan.context_tokens - 1]), case.plan.context_tokens - 1
+    before = fuse(case.model, case.plan, case.source(), policy, write_back=write_back).cache
     case.chunks[-1][-1] = (case.chunks[-1][-1] + 1) % 90 + 3
-    after = fuse(case.model, case.plan, case.source(), policy).cache
+    after = fuse(case.model, case.plan, case.source(), policy, write_back=write_back).cache
     changed = 0.0
     for i in range(case.model.num_layers):
-        torch.testing.assert_close(before.layer(i).values[: context - 1], after.layer(i).values[: context - 1], **EXACT)
-        changed += float((before.layer(i).values[context - 1 :] - after.layer(i).values[context - 1 :]).abs().sum())
+        torch.testing.assert_close(before.layer(i).values[:last], after.layer(i).values[:last], **EXACT)
+        changed += float((before.layer(i).values[last:] - after.layer(i).values[last:]).abs().sum())
     assert changed > 0.1, "the rows that may see the change did change"
+
+
+def test_what_changes_is_carried_on_to_rows_behind_in_the_same_chunk_and_to_no_other(case):
+    policy = FixedRows([20, 40])
+    plain = fuse(case.model, case.plan, case.source(), policy).cache
+    carried = fuse(case.model, case.plan, case.source(), policy, write_back=WriteBack.CARRIED).cache
+    chunks = [next(s for s in case.plan.context if s.start <= row < s.stop) for row in (20, 40)]
+    behind = [*range(21, chunks[0].stop), *range(41, chunks[1].stop)]
+    differ = (plain.layer(2).values - carried.layer(2).values).flatten(1).norm(dim=1)[: case.plan.context_tokens]
+    assert differ.nonzero().squeeze(1).tolist() == behind
 
 
 def kl_to_full(case, policy) -> float:

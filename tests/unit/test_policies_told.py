@@ -136,6 +136,13 @@ def test_the_papers_description_word_by_word():
     assert apart(told) == ("HKVD gradual, by key", "behind a neutral text")
 
 
+def test_primeblend_says_that_it_carries_changes_on():
+    told = PRIME.describe(Mode.PRIME)
+    assert told == "late query attention, changes carried on; chunks made behind a neutral text"
+    assert PRIME.describe(Mode.PRIME) == BlendConfig(ratio=0.15).describe(Mode.PRIME)
+    assert "carried" not in BlendConfig(policy="late-query").describe(Mode.BLEND)
+
+
 @pytest.mark.parametrize("mode", list(Mode))
 def test_what_a_run_says_of_itself_can_be_shortened_and_taken_apart(mode):
     blend = BlendConfig(policy="first", recipe=Recipe.SINKS)
@@ -145,7 +152,8 @@ def test_what_a_run_says_of_itself_can_be_shortened_and_taken_apart(mode):
     if mode not in ON_CHUNKS or mode is Mode.UNPLACED:
         recipe = Recipe.BARE
     title = POLICY[wanted.get(mode, "all")].title
-    assert (how, behind) == (title, RECIPE[recipe].behind)
+    carried = ", changes carried on" if mode is Mode.PRIME else ""
+    assert (how, behind) == (title + carried, RECIPE[recipe].behind)
     assert in_short(told).partition(", ")[0] == title
 
 

@@ -32,7 +32,7 @@ from ui.settings import (
 
 PRIME_TOLD = (
     "PrimeBlend is our own combination, not the paper’s: chunk caches made behind a text, recomputed where the "
-    "question looks."
+    "question looks, and the change carried on."
 )
 
 

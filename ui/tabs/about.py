@@ -34,7 +34,8 @@ EXPLAINED = {
         "Our own combination, not the paper’s. The chunk caches are made "
         f"{RECIPE[PRIME_RECIPE].behind}, so that no chunk takes its first tokens for the beginning of a text; and what "
         f"is recomputed is chosen by {POLICY[PRIME_POLICY].title}: {POLICY[PRIME_POLICY].explained[0].lower()}"
-        f"{POLICY[PRIME_POLICY].explained[1:]} It needs the caches whole before it begins, so computing hides less "
+        f"{POLICY[PRIME_POLICY].explained[1:]} What they change by is carried on, in part, to the tokens behind "
+        "them in the same chunk. It needs the caches whole before it begins, so computing hides less "
         "of a slow device."
     ),
     Mode.PREFIX: (
