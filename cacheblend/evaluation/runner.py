@@ -61,7 +61,7 @@ class EvaluationConfig:
                 "questions": len(dataset.questions),
                 "fingerprint": dataset.fingerprint,
             },
-            "settings": [setting.label for setting in self.settings],
+            "settings": {setting.label: setting.blend.describe(setting.mode) for setting in self.settings},
             "chunks": self.chunks,
             "chunk_tokens": self.chunk_tokens,
             "max_new_tokens": self.max_new_tokens,

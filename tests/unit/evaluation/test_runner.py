@@ -228,6 +228,15 @@ def test_a_folder_belongs_to_one_configuration(tmp_path):
         run(made, asked, tmp_path)
 
 
+def test_rows_of_a_policy_that_has_changed_since_are_not_gone_on_with(tmp_path, monkeypatch):
+    config = replace(CONFIG_OF_ALL, settings=settings([Mode.FULL, Mode.PRIME], [0.2]))
+    made, asked = embedding_engine(), dataset(1)
+    run(made, asked, tmp_path, config)
+    monkeypatch.setattr("cacheblend.config.PRIME", BlendConfig(policy="query"))
+    with pytest.raises(ValueError, match="another settings:"):
+        run(made, asked, tmp_path, config)
+
+
 def test_a_second_run_prefills_nothing(tmp_path):
     asked, store = dataset(4), StoreConfig(memory_bytes=10**7, disk=tmp_path / "kv")
     first = engine(store)
