@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cacheblend.evaluation.catalogue import CATALOGUE
 from cacheblend.evaluation.points import About, Result
 from cacheblend.evaluation.results import COLUMNS
@@ -57,8 +59,8 @@ def title(performed: Performed) -> str:
     return f"{when} · {_about(performed.result).title}"  # what is cut on a phone is the title's end
 
 
-def render_heading(performed: Performed | None) -> str:
-    """What is on screen, what it answers, and where it comes from."""
+def render_heading(performed: Performed | None, finding: str = "", notes: Sequence[str] = ()) -> str:
+    """What is on screen, what it answers, where it comes from; what its figure says, and how to read it."""
     if performed is None:
         return EMPTY
     result, about = performed.result, _about(performed.result)
@@ -69,7 +71,8 @@ def render_heading(performed: Performed | None) -> str:
     welcome = f'<p class="welcome">{WELCOME}</p>' if is_recorded else ""
     return (
         f'<div class="heading">{badge}<h2>{words.text(about.title)}</h2>'
-        f'<p class="asks">{words.text(about.asks)}</p>{welcome}</div>'
+        f'<p class="asks">{words.text(about.asks)}</p>{welcome}'
+        f'<p class="finding">{words.text(finding)}</p><p class="quiet">{words.text(" · ".join(notes))}</p></div>'
     )
 
 

@@ -5,6 +5,7 @@ Hues are from the Okabe–Ito and Paul Tol sets, chosen to stay apart under deut
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 
@@ -82,7 +83,8 @@ DIVERGING = ("#2d004b", "#542788", "#8073ac", "#b2abd2", "#f7f7f7", "#fdb863", "
 LAYERS = ("#4a86e8", "#8f74d8", "#c562a8", "#e0694f", "#d98a1f")  # first to last; legible on light and dark
 PLOTLY_SEQUENTIAL = [[i / (len(SEQUENTIAL) - 1), colour] for i, colour in enumerate(SEQUENTIAL)]
 
-TITLE_CHARS = 42  # what a phone's width holds: Plotly does not wrap titles itself
+TITLE_CHARS, NOTE_CHARS = 42, 60  # what a phone's width holds: Plotly does not wrap titles itself
+TITLE_LINE, NOTE_LINE = 19, 15  # pixels
 GRID = "rgba(128,128,128,0.25)"
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 CSS_FILE = Path(__file__).with_name("theme.css")
@@ -119,8 +121,9 @@ def figure(title: str, *, height: int, x: str, y: str) -> go.Figure:
     made = go.Figure()
     axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True}
     lines = wrap(title, TITLE_CHARS)
-    margin = {"l": 64, "r": 24, "t": 32 + 19 * len(lines), "b": 56}
+    margin = {"l": 64, "r": 24, "t": 32 + TITLE_LINE * len(lines), "b": 56}
     made.update_layout(
+        meta={"finding": title, "notes": []},
         title={
             "text": "<br>".join(lines),
             "x": 0.012,
@@ -142,6 +145,27 @@ def figure(title: str, *, height: int, x: str, y: str) -> go.Figure:
         yaxis={**axis, "title": {"text": y}},
     )
     return made
+
+
+def add_notes(figure: go.Figure, notes: Sequence[str]) -> None:
+    """Small print below a figure's title, each note on lines of its own. The figure grows no higher by it."""
+    lines = [line for note in notes for line in wrap(note, NOTE_CHARS)]
+    small = "".join(f'<br><span style="font-size:11px">{line}</span>' for line in lines)
+    figure.update_layout(
+        title={"text": figure.layout.title.text + small},
+        margin={"t": figure.layout.margin.t + NOTE_LINE * len(lines)},
+        meta={**figure.layout.meta, "notes": list(notes)},
+    )
+
+
+def untitled(figure: go.Figure) -> tuple[str, list[str], go.Figure]:
+    """What a figure found, its notes, and the figure without them, for a page that wraps text itself."""
+    lines = figure.layout.title.text.split("<br>")
+    notes = sum(line.startswith("<span") for line in lines)
+    taken = TITLE_LINE * (len(lines) - notes) + NOTE_LINE * notes
+    bare = go.Figure(figure)
+    bare.update_layout(title=None, height=bare.layout.height - taken, margin={"t": bare.layout.margin.t - taken})
+    return figure.layout.meta["finding"], figure.layout.meta["notes"], bare
 
 
 def percent(share: float) -> str:

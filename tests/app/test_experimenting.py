@@ -21,7 +21,7 @@ from tests.unit.evaluation.results import hostile, result
 from ui import asking, experiment_view, experimenting, guard, opening, performed
 from ui.background import THREADS
 from ui.experimenting import Pace, Wish, parse
-from ui.panes.experiment_result import figure_of, report_of
+from ui.panes.experiment_result import drawn_of, report_of
 from ui.performed import Performed
 from ui.sessions import MAX_EXPERIMENTS
 from ui.settings import Settings
@@ -241,14 +241,15 @@ def test_only_labels_that_name_settings_can_be_picked():
 def test_texts_of_a_result_are_text():
     of = Performed(id="x", result=hostile("unheard of"), asked=((HOSTILE * 3, ()),))
     for html in (
-        experiment_view.render_heading(of),
+        experiment_view.render_heading(of, HOSTILE, [HOSTILE]),
         experiment_view.render_notes(of),
         experiment_view.render_points(of),
         experiment_view.render_catalogue(HOSTILE),
     ):
         assert "<img" not in html and "<script" not in html
     assert len(opening.questions(of)[0][0]) <= 90
-    assert isinstance(figure_of(of), go.Figure)
+    finding, notes, figure = drawn_of(of)
+    assert finding == "unheard of" and notes == [] and isinstance(figure, go.Figure)
 
 
 def test_a_result_is_shown_with_what_was_left_out():

@@ -62,7 +62,7 @@ def test_an_experiment_is_run_seen_and_exported(page: Page, lab: Live):
     expect(page.locator("#experiment-list [aria-pressed=true]")).to_be_focused()
     run(page)
     expect(page.locator("#experiment-heading")).to_contain_text("your documents · fake-1M")
-    expect(page.locator("#experiment-figure")).to_contain_text("PrimeBlend at 30 %")
+    expect(page.locator("#experiment-heading .finding")).to_contain_text("PrimeBlend at 30 %")
     expect(page.locator("#experiment-notes")).to_contain_text("2 questions")
     expect(page.locator("#experiment-notes")).to_contain_text("Nothing of importance.")
     expect(page.locator("#experiment-points .points")).to_be_hidden()

@@ -61,11 +61,12 @@ class ResultPane:
         listed = [(title(each), each.id) for each in performed.listed(session)]
         which = gr.update(choices=listed, value=of.id if of else None, visible=len(listed) > 1)
         points, questions = opening.choices(of), opening.questions(of)
+        finding, notes, figure = drawn_of(of) if of else ("", [], None)
         return [
             of.id if of else None,
             which,
-            render_heading(of),
-            gr.update(value=figure_of(of), visible=of is not None),
+            render_heading(of, finding, notes),
+            gr.update(value=figure, visible=of is not None),
             render_notes(of),
             render_points(of),
             *_files(of),
@@ -161,14 +162,13 @@ def _found(page: Page, session_id: str | None, performed_id: str | None) -> Perf
     return performed.find(page.studio.sessions.find(session_id), performed_id)
 
 
-def figure_of(of: Performed | None) -> Any:
-    """The figure of a result; one that says so where nobody drew it."""
-    if of is None:
-        return None
+def drawn_of(of: Performed) -> tuple[str, list[str], Any]:
+    """What the figure of a result says, its notes, and the figure; one that says so where nobody drew it."""
     draw = FIGURES.get(of.result.experiment)
     if draw is None:
-        return theme.empty_figure(of.result.experiment, height=320, why="There is no figure for this experiment.")
-    return draw(of.result)
+        name = of.result.experiment
+        return theme.untitled(theme.empty_figure(name, height=320, why="There is no figure for this experiment."))
+    return theme.untitled(draw(of.result))
 
 
 def report_of(session: Session | None) -> Path:

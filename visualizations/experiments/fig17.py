@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from textwrap import wrap
 
 import plotly.graph_objects as go
 
 from cacheblend.evaluation.points import Point, Result
 from cacheblend.trace import Mode
 from visualizations import paper, theme
-from visualizations.experiments.lines import NOTE_CHARS
 
 TTFT, DISTANCE = "TTFT", "distance to full"
 MODES = (Mode.PREFIX, Mode.REUSE, Mode.BLEND)
@@ -31,8 +29,8 @@ def draw(result: Result) -> go.Figure:
         return theme.empty_figure("Time to first token by device", height=300, why="Nothing was measured.")
     names = {point.x: point.label for point in points}
     emulation = "“emulated”: reads from memory are held back. Prefix caching has the first chunk stored."
-    notes = wrap(f"{_quality(result.points)} {emulation} {_counts(points)}", NOTE_CHARS)
     figure = theme.figure(_title(points), height=400, x="TTFT ÷ full's", y="")
+    theme.add_notes(figure, [f"{_quality(result.points)} {emulation} {_counts(points)}"])
     for mode in MODES:
         chosen = sorted((point for point in points if point.series == mode), key=lambda point: point.x)
         figure.add_bar(
@@ -49,13 +47,11 @@ def draw(result: Result) -> go.Figure:
         )
     figure.add_vline(x=1, line={"color": theme.MODE_COLOURS[Mode.FULL], "width": 2.5, "dash": "dash"})
     _add_paper(figure, set(names.values()))
-    small = "".join(f'<br><span style="font-size:11px">{line}</span>' for line in notes)
-    head = figure.layout.margin.t + 15 * len(notes)
+    head = figure.layout.margin.t
     inner, foot = ROW * len(names), AXIS + 20 * 2 * len(MODES)  # a phone has one line of the legend for each entry
     figure.update_layout(
-        title={"text": figure.layout.title.text + small},
         height=head + inner + foot,
-        margin={"t": head, "b": foot},
+        margin={"b": foot},
         barmode="group",
         bargap=0.28,
         bargroupgap=0.04,

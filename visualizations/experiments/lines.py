@@ -21,7 +21,6 @@ from visualizations import paper, theme
 PANEL, GAP, BOTTOM = 250, 96, 56  # pixels: a panel, what its axis title and the next one's name need, under the last
 LEGEND_LINE, LEGEND_CHARS = 29, 46  # what one line of the legend is high, and holds on a phone
 WIDE = 0.3  # of the legend's lines on a phone, those on a wide screen
-NOTE_CHARS = 60
 PAPER_SYMBOLS = ("circle-open", "square-open", "diamond-open", "triangle-up-open", "x-thin-open", "cross-thin-open")
 
 
@@ -100,16 +99,14 @@ def panels_figure(
     names = list(dict.fromkeys(chain((look.name for look in looks.values()), _paper_names(shown))))
     legend = LEGEND_LINE * len(wrap("  ".join("m" * (len(name) + 6) for name in names), LEGEND_CHARS))
     base = theme.figure(title, height=PANEL + GAP, x="", y="")
-    notes = [line for text in (note, _counts(points, counted)) if text for line in wrap(text, NOTE_CHARS)]
-    head = base.layout.margin.t + 15 * len(notes) + 22
+    theme.add_notes(base, [text for text in (note, _counts(points, counted)) if text])
+    head = base.layout.margin.t + 22
     inner = height * len(shown) + GAP * (len(shown) - 1)
     figure = make_subplots(rows=len(shown), cols=1, vertical_spacing=GAP / inner if len(shown) > 1 else 0)
     figure.update_layout(base.layout)
-    small = "".join(f'<br><span style="font-size:11px">{line}</span>' for line in notes)
     figure.update_layout(
         height=head + inner + BOTTOM + legend,
         margin={"t": head, "b": round(BOTTOM + WIDE * legend)},  # more lines take from the panels' height
-        title={"text": base.layout.title.text + small},
         legend={"y": -BOTTOM / inner, "yref": "paper"},
     )
     seen: set[str] = set()

@@ -17,7 +17,7 @@ from cacheblend.evaluation.experiments import frontier as frontier_run
 from cacheblend.evaluation.points import Picked, Point, Result
 from cacheblend.policies import POLICIES_TOLD
 from cacheblend.trace import Environment, Mode, Recipe
-from visualizations import paper
+from visualizations import paper, theme
 from visualizations.experiments import fig02, fig06, fig12, fig13, fig16, frontier
 from visualizations.experiments.lines import Look, Panel, panels_figure
 
@@ -55,6 +55,16 @@ def papers(figure: go.Figure) -> dict[str, list]:
     traces = [t for t in figure.data if t.name.startswith("paper: ")]
     assert all(t.line.color == paper.COLOUR and t.line.dash == paper.DASH for t in traces)
     return {t.name: list(zip(t.x, t.y, strict=True)) for t in traces}
+
+
+def test_a_page_can_have_the_title_and_the_figure_apart():
+    figure = fig16.draw(result("fig16", [point(fig16_run.CLOSED, fig16_run.SINGLE, 15.0, 0.5)]))
+    finding, told, bare = theme.untitled(figure)
+    assert finding.replace("\N{NO-BREAK SPACE}", " ") == title(figure) and " ".join(told) == notes(figure)
+    assert told and bare.layout.title.text is None and figure.layout.title.text
+    above = figure.layout.margin.t - bare.layout.margin.t
+    assert above == figure.layout.height - bare.layout.height > 0, "what is drawn is as high as before"
+    assert len(bare.data) == len(figure.data) and 0 < bare.layout.margin.t < 80
 
 
 @pytest.mark.parametrize("name", FIGURES)
