@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -33,6 +34,13 @@ class Watch:
         parts = urlsplit(url)
         if parts.scheme not in {"data", "blob"} and parts.hostname not in HERE:
             self.elsewhere.append(url)
+
+
+@contextmanager
+def leaving(page: Page) -> Iterator[None]:
+    """Leave the site while its server is there: what a page still asks for afterwards counts as an error."""
+    yield
+    page.goto("about:blank")
 
 
 @pytest.fixture(scope="session")

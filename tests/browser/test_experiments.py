@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.app import experiments
 from tests.app.live import Live, live
-from tests.browser.conftest import Watch
+from tests.browser.conftest import Watch, leaving
 from tests.browser.test_page import CONTRAST, NAMELESS, open_page, open_tab_on_a_phone, pick_sample, show
 from tests.synthetic import HOSTILE
 from tests.unit.evaluation.results import hostile
@@ -38,7 +38,7 @@ def wait_for_questions(page: Page) -> None:
 
 
 def test_it_opens_on_a_recorded_result_without_a_model(page: Page, tmp_path):
-    with live(tmp_path) as served:
+    with live(tmp_path) as served, leaving(page):
         open_page(page, served.url)
         show(page, "Experiments")
         expect(page.locator("#experiment-heading")).to_contain_text("recorded earlier")
@@ -128,7 +128,7 @@ def test_a_point_is_chosen_and_opened_by_keyboard(page: Page, lab: Live):
 
 def test_an_experiment_can_be_stopped_and_another_can_follow(page: Page, tmp_path, monkeypatch):
     experiments.install(monkeypatch)
-    with live(tmp_path) as served:
+    with live(tmp_path) as served, leaving(page):
         open_page(page, served.url)
         pick_sample(page)
         served.engine.pause_s = 0.5

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from cacheblend.loading import StoreConfig
 from tests.app.live import Live, live
-from tests.browser.conftest import Watch
+from tests.browser.conftest import Watch, leaving
 from tests.browser.test_page import CONTRAST, NAMELESS, ask, open_page, open_tab_on_a_phone, pick_sample, show
 
 
@@ -65,7 +65,7 @@ def test_a_bandwidth_of_ones_own_is_taken_or_refused_in_a_sentence(page: Page, o
 
 
 def test_a_run_on_a_slow_device_can_be_stopped(page: Page, tmp_path):
-    with live(tmp_path) as served:
+    with live(tmp_path) as served, leaving(page):
         open_page(page, served.url)
         pick_sample(page)
         ask(page)
@@ -79,7 +79,7 @@ def test_a_run_on_a_slow_device_can_be_stopped(page: Page, tmp_path):
 
 
 def test_what_if_is_live_before_a_model_is_loaded(page: Page, tmp_path):
-    with live(tmp_path, pause_s=0.05) as served:
+    with live(tmp_path, pause_s=0.05) as served, leaving(page):
         open_page(page, served.url)
         show(page, "Timeline")
         page.get_by_text("What if?").click()

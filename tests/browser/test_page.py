@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from cacheblend.recording import from_json
 from tests.app.live import live
-from tests.browser.conftest import Watch
+from tests.browser.conftest import Watch, leaving
 from tests.synthetic import HOSTILE
 
 
@@ -34,7 +34,7 @@ def show(page: Page, tab: str) -> None:
 
 
 def test_the_whole_job(page: Page, tmp_path):
-    with live(tmp_path, pause_s=0.05) as served:
+    with live(tmp_path, pause_s=0.05) as served, leaving(page):
         open_page(page, served.url)
         expect(page.locator("#heading")).to_contain_text("recorded run · synthetic-135M")
         expect(page.locator("#masthead")).to_contain_text("not loaded")
@@ -86,7 +86,7 @@ def test_the_whole_job(page: Page, tmp_path):
 
 
 def test_the_recorded_run_is_inspected_without_a_model(page: Page, tmp_path):
-    with live(tmp_path) as served:
+    with live(tmp_path) as served, leaving(page):
         open_page(page, served.url)
         show(page, "Inspect")
         expect(page.locator("#attention-map canvas")).to_have_count(4)
@@ -149,7 +149,7 @@ def test_a_question_without_documents_is_refused_beside_the_button(page: Page, p
 
 
 def test_what_breaks_unexpectedly_is_said_and_the_page_goes_on(page: Page, tmp_path):
-    with live(tmp_path) as served:
+    with live(tmp_path) as served, leaving(page):
         open_page(page, served.url)
         pick_sample(page)
         collection = next(iter(served.studio.sessions._by_id.values())).collection
@@ -161,7 +161,7 @@ def test_what_breaks_unexpectedly_is_said_and_the_page_goes_on(page: Page, tmp_p
 
 
 def test_stop_ends_a_run_and_another_can_follow(page: Page, tmp_path):
-    with live(tmp_path, pause_s=0.4) as served:
+    with live(tmp_path, pause_s=0.4) as served, leaving(page):
         open_page(page, served.url)
         pick_sample(page)
         page.get_by_role("button", name="Ask in every mode").click()
